@@ -1,0 +1,1 @@
+"""simkit: decide how to schedule an AI-agent platform."""

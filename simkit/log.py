@@ -1,0 +1,162 @@
+"""RunLog: all outcome of one simulation, as columns. The only thing that leaves the engine.
+
+Metrics, diagnosis, reports and exports read this and nothing else. Times are integer ns, -1 = did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCHEMA = "simkit.log/1"
+
+Column = NDArray[Any]
+
+EVENT_KINDS = (
+    "defer", "reject", "shed", "downgrade", "queue",  # admission (submission; value = retry_after in s, or width)
+    "client_timeout", "client_retry", "client_gave_up",  # value = delay in s until the next submission
+    "throttled", "api_error", "api_hang",  # one per answered call (row; reason = API name; value = Retry-After in s)
+    "sdk_retry", "retry", "gave_up",  # value = delay in s
+    "dropped", "coalesced",  # row; coalesced: value = leader row
+    "rework", "defect_missed", "verification_skipped",  # submission; value = round
+    "mode",  # reason = new mode, value = the signal
+    "fault_start", "fault_end",  # reason = "what:target"
+    "budget_exhausted", "impossible",  # row
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class RunTable:
+    """One entry per run of the trace."""
+
+    run_id: Sequence[str]
+    arrival_ns: Column
+    tenant: Column  # codes into RunLog.names
+    cls: Column
+    priority: Column
+    deadline_ns: Column  # absolute; NEVER_NS = none
+    workflow: Column
+    outcome: Column  # simkit.model.Outcome
+    admitted_ns: Column  # of the submission that closed the run, else of the last one
+    finished_ns: Column  # when the run reached its terminal state, -1 = unfinished
+    submissions: Column  # 1 + client retries
+    deferrals: Column
+    downgraded: Column  # bool
+    skipped_tasks: Column  # optional tasks (or verifications) left out
+    rework: Column  # rounds of rework of the submission that closed it
+    reason: Column  # code into RunLog.reasons: what ended it when it did not complete, else -1
+
+
+@dataclass(slots=True)
+class RowTable:
+    """One entry per row (a task of one submission): its last attempt."""
+
+    run: Column
+    task: Column  # trace task index
+    submission: Column  # submission number within the run, from 0
+    pool: Column  # codes into RunLog.names["pool"]
+    cls: Column
+    tenant: Column
+    group: Column
+    slots: Column
+    estimate_ns: Column
+    cost_usd: Column
+    state: Column  # simkit.model.TaskState
+    ready_ns: Column  # first time it queued
+    start_ns: Column  # of the last attempt
+    end_ns: Column
+    attempts: Column  # started attempts (0 = never started)
+
+
+@dataclass(slots=True)
+class AttemptTable:
+    """Attempts that were not a row's last one: ended badly, or repeated by rework."""
+
+    row: Column
+    attempt: Column  # from 1
+    ready_ns: Column
+    start_ns: Column
+    end_ns: Column
+    error: Column  # code into RunLog.reasons
+
+
+@dataclass(slots=True)
+class HoldTable:
+    """Intervals during which the rows of a group were held back in a pool by a limit (not by want of slots)."""
+
+    pool: Column
+    group: Column
+    reason: Column  # code into RunLog.reasons
+    from_ns: Column
+    to_ns: Column
+
+
+@dataclass(slots=True)
+class EventTable:
+    """Decisions out of the ordinary, in order of time. Routine ones (submitted, admitted, started, finished) follow from the
+    other tables: `simkit.metrics.all_events` lists both."""
+
+    at_ns: Column
+    kind: Column  # index into EVENT_KINDS
+    run: Column  # -1 = none
+    row: Column  # -1 = none
+    reason: Column  # code into RunLog.reasons, -1 = none
+    value: Column
+
+
+@dataclass(slots=True)
+class SampleTable:
+    """What the overload mechanism saw at each tick (empty without one)."""
+
+    at_ns: Column
+    signal: Column
+    mode: Column  # code into RunLog.names["mode"]
+
+
+@dataclass(slots=True)
+class CapacityTable:
+    """Slots of a pool from a time on (one entry per limited pool at 0, more when faults change it); the truth of `utilisation`."""
+
+    at_ns: Column
+    pool: Column
+    slots: Column
+
+
+@dataclass(slots=True)
+class RunLog:
+    """`header` is plain data: schema, scenario, policy, policy_version, policy_digest, scenario_digest, trace_digest, seed, replication,
+    versions, horizon_ns (NEVER_NS = none), warmup_ns, ended_ns, status ("ok" | "deadlock" | "interrupted"), weights (policy order
+    weights by class or tenant, may be {}), api_calls / logical_calls (by API name), kernel_events, faults [{at_ns, to_ns, target, what}],
+    class_limits_s (starvation limit per class)."""
+
+    header: dict[str, Any]
+    names: Mapping[str, Sequence[str]]  # "tenant", "class", "pool", "workflow", "mode", "task_id"
+    reasons: Sequence[str]
+    runs: RunTable
+    rows: RowTable
+    attempts: AttemptTable
+    holds: HoldTable
+    events: EventTable
+    samples: SampleTable
+    capacity: CapacityTable
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+TABLES: dict[str, type] = {
+    "runs": RunTable, "rows": RowTable, "attempts": AttemptTable, "holds": HoldTable,
+    "events": EventTable, "samples": SampleTable, "capacity": CapacityTable,
+}  # fmt: skip
+
+
+def columns_of(table: Any) -> dict[str, Any]:
+    """The columns of one table by name, in declaration order."""
+    return {name: getattr(table, name) for name in table.__slots__}
+
+
+def empty(table: type) -> Any:
+    """A table without entries."""
+    return table(**{name: np.empty(0, dtype=np.int64) for name in table.__slots__})  # type: ignore[attr-defined]

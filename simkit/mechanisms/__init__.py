@@ -1,0 +1,1 @@
+"""Mechanisms: the code that policies are composed of."""

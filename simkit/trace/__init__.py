@@ -1,0 +1,1 @@
+"""Traces: all demand as data."""
