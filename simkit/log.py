@@ -26,6 +26,7 @@ EVENT_KINDS = (
     "mode",  # reason = new mode, value = the signal
     "fault_start", "fault_end",  # reason = "what:target"
     "budget_exhausted", "impossible",  # row
+    "warning",  # a mechanism has something to say about its parameters (reason), e.g. that nothing matches them
 )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ class RowTable:
     estimate_ns: Column
     cost_usd: Column
     state: Column  # simkit.model.TaskState
-    ready_ns: Column  # first time it queued
+    ready_ns: Column  # when its last attempt queued (earlier ones are in AttemptTable)
     start_ns: Column  # of the last attempt
     end_ns: Column
     attempts: Column  # started attempts (0 = never started)

@@ -26,12 +26,16 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from simkit.model import Decision, Drop, Hold, Rows, Task
+from simkit.model import Decision, Drop, Hold, Rows, Task, UsageError
+
+
+class ParameterError(UsageError, ValueError):
+    """A mechanism's parameters contradict each other. Raised by ``__post_init__``."""
 
 
 class View(Protocol):
     """The live state of the platform that a mechanism may read. Pools and APIs are numbered as in
-    ``PlatformSpec.places``; every method is O(1) unless said otherwise."""
+    ``PlatformSpec.places``; the slots of an API are its `concurrency`. Every method is O(1) unless said otherwise."""
 
     @property
     def now_ns(self) -> int: ...
@@ -59,6 +63,19 @@ class View(Protocol):
         """Age of the oldest waiting row; 0 when none waits. Amortised O(1)."""
 
 
+class Allowance(Protocol):
+    """One rate limit of a provider, as it publishes it: to read, never to take from (it is a `simkit.mechanisms.bucket.Gcra`)."""
+
+    @property
+    def burst(self) -> int: ...
+
+    def wait_ns(self, cost: int, now_ns: int) -> int:
+        """How long until `cost` could be taken if nobody took any before: 0 = now, -1 = never (cost above the burst)."""
+
+    def peek_tokens(self, now_ns: int) -> int:
+        """Whole tokens left ("remaining")."""
+
+
 class Context(Protocol):
     """What the engine hands to `bind`: columns, names, live state, and the few things a mechanism may do."""
 
@@ -68,7 +85,7 @@ class Context(Protocol):
     pool), ``arrival_ns`` (first submission of the run), ``deadline_ns`` (absolute, NEVER_NS = none),
     ``client_deadline_ns`` (when the submitting client gives up), ``estimate_ns``, ``tokens`` (in + expected out),
     ``cost_usd``, ``optional``, ``verifies``, ``tier`` (code, -1 = none), ``cache_key`` (code, -1 = none),
-    ``public`` (cache scope), ``group`` (see `Limit.group_by`)."""
+    ``public`` (cache scope), ``demand`` (code into `demands`), ``group`` (see `Limit.group_by`)."""
 
     submissions: Rows
     """One row per submission (first submissions in trace order). Columns: ``run``, ``tenant``, ``cls``, ``priority``,
@@ -77,6 +94,10 @@ class Context(Protocol):
 
     names: Mapping[str, Sequence[str]]
     """Code tables: "tenant", "class", "pool" (PlatformSpec.places), "tier"."""
+
+    demands: Sequence[Sequence[tuple[int, int]]]
+    """What a row needs all at once to start: ``demands[rows.demand[row]]`` lists (place, slots or calls), the own place first.
+    Few distinct entries, shared by all rows of the same needs (downgrades to another tier may append some)."""
 
     view: View
     pools: Sequence[int]
@@ -94,11 +115,20 @@ class Context(Protocol):
     def wake(self, limit: Limit, key: Hashable) -> None:
         """What `limit` held under `key` may be looked at again in the next dispatch pass."""
 
-    def waiting_by(self, attribute: str, pools: Sequence[int] | None = None) -> list[int]:
-        """A live list, one count per code of `attribute` ("tenant" | "class" | "pool" | "all"), of waiting rows in `pools`
-        (None = all). Kept by the engine from `bind` on; only for counts somebody asked for."""
+    def api(self, place: int) -> Sequence[tuple[str, Allowance]]:
+        """The provider's limits of an API as (unit, allowance), unit ``"requests"`` or ``"tokens"``, in declaration order; empty for a
+        pool and for an API without limits. The objects are live and the same for the whole run: keep them in `bind`."""
 
-    def running_by(self, attribute: str, pools: Sequence[int] | None = None) -> list[int]:
+    def api_demand(self, row: int) -> Sequence[tuple[int, int, int]]:
+        """(place, calls, tokens) for each API that an attempt of `row` calls: what the engine will take from the allowances when the
+        attempt starts (tokens as reserved then, from the estimate). Empty for a row that calls none."""
+
+    def waiting_by(self, attribute: str | Sequence[int], pools: Sequence[int] | None = None) -> list[int]:
+        """A live list, one count per code of `attribute` ("tenant" | "class" | "pool" | "all", or a column of codes 0, 1, … of one's own,
+        made with ``rows.derive``), of waiting rows in `pools` (None = all). Kept by the engine from `bind` on; only for counts
+        somebody asked for."""
+
+    def running_by(self, attribute: str | Sequence[int], pools: Sequence[int] | None = None) -> list[int]:
         """The same for slots in use by rows of the attribute."""
 
     def note(self, kind: str, *, row: int = -1, submission: int = -1, reason: str = "", value: float = 0.0) -> None:
@@ -189,8 +219,8 @@ class Limit(Mechanism):
 
     @property
     def group_by(self) -> frozenset[str]:
-        """The attributes by which `hold` tells rows apart, out of "tenant", "class", "priority", "submission". Rows that agree on these
-        and on their demand (pools, slots, APIs, tier) form a *group*: when one is held, the whole group waits."""
+        """The attributes by which `hold` tells rows apart, out of "tenant", "class", "priority", "verifies", "submission". Rows that
+        agree on these and on their demand (pools, slots, APIs, tier) form a *group*: when one is held, the whole group waits."""
         raise NotImplementedError
 
     def hold(self, row: int, now_ns: int) -> Hold | Drop | None:
@@ -202,6 +232,13 @@ class Limit(Mechanism):
 
     def finish(self, row: int, now_ns: int) -> None:
         """The attempt of `row` ended, well or badly."""
+
+    def left(self, row: int, now_ns: int) -> None:
+        """`row` left the queue without starting (cancelled, dropped). Called only if overridden."""
+
+    def place_changed(self, place: int, now_ns: int) -> None:
+        """A fault began or ended: the capacity of a pool or the allowance of an API is another from now on. Wake what may start now.
+        Called only if overridden."""
 
 
 class Overload(Mechanism):
