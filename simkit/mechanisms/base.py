@@ -96,8 +96,9 @@ class Context(Protocol):
     """Code tables: "tenant", "class", "pool" (PlatformSpec.places), "tier"."""
 
     demands: Sequence[Sequence[tuple[int, int]]]
-    """What a row needs all at once to start: ``demands[rows.demand[row]]`` lists (place, slots or calls), the own place first.
-    Few distinct entries, shared by all rows of the same needs (downgrades to another tier may append some)."""
+    """What a row needs all at once to start: ``demands[rows.demand[row]]`` lists (place, slots), the own place first; of an API that is
+    called beside a pool it is what the call takes of its concurrency (how many calls and tokens: `api_demand`). Few distinct
+    entries, shared by all rows of the same needs (downgrades to another tier may append some)."""
 
     view: View
     pools: Sequence[int]
