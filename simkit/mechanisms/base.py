@@ -143,9 +143,16 @@ class Mechanism:
 
     slot: ClassVar[str]
     mechanism_name: ClassVar[str] = ""
+    warnings: Sequence[str] = ()
+    """What `bind` found odd about the parameters here, e.g. a class that no run has. Not a parameter."""
 
     def bind(self, context: Context) -> None:
         """Called once, before the first event. Keep what is needed of `context`."""
+
+    def warn(self, context: Context, text: str) -> None:
+        """Add `text` to `warnings` and to the event log."""
+        self.warnings = [*self.warnings, text]
+        context.note("warning", reason=f"{self.mechanism_name}: {text}")
 
 
 class Order(Mechanism):
