@@ -114,7 +114,8 @@ class Context(Protocol):
         """A timer: ``function(argument)`` at `at_ns`, after completions and before arrivals of that instant."""
 
     def wake(self, limit: Limit, key: Hashable) -> None:
-        """What `limit` held under `key` may be looked at again in the next dispatch pass."""
+        """What `limit` held under `key` may be looked at again in the next dispatch pass (at this instant, if slots are free). When a
+        fault changes a capacity or an allowance the engine wakes everything by itself."""
 
     def api(self, place: int) -> Sequence[tuple[str, Allowance]]:
         """The provider's limits of an API as (unit, allowance), unit ``"requests"`` or ``"tokens"``, in declaration order; empty for a
@@ -227,8 +228,8 @@ class Limit(Mechanism):
 
     @property
     def group_by(self) -> frozenset[str]:
-        """The attributes by which `hold` tells rows apart, out of "tenant", "class", "priority", "verifies", "submission". Rows that
-        agree on these and on their demand (pools, slots, APIs, tier) form a *group*: when one is held, the whole group waits."""
+        """The attributes by which `hold` tells rows apart, out of "tenant", "class", "priority", "verifies", "optional",
+        "submission". Rows that agree on these and on their demand (pools, slots, APIs, tier) form a *group*: when one is held, the whole group waits."""
         raise NotImplementedError
 
     def hold(self, row: int, now_ns: int) -> Hold | Drop | None:
@@ -243,10 +244,6 @@ class Limit(Mechanism):
 
     def left(self, row: int, now_ns: int) -> None:
         """`row` left the queue without starting (cancelled, dropped). Called only if overridden."""
-
-    def place_changed(self, place: int, now_ns: int) -> None:
-        """A fault began or ended: the capacity of a pool or the allowance of an API is another from now on. Wake what may start now.
-        Called only if overridden."""
 
 
 class Overload(Mechanism):
