@@ -28,11 +28,17 @@ class Door:
     def ask(self, submission: Submission) -> None:
         """One pass through the chain, and what follows from it."""
         world = self._world
-        if submission.dead or (submission.abandoned and not submission.active):
-            world.live.pop(submission.number, None)  # the client left while the submission was deferred
+        if submission.abandoned:
+            world.live.pop(submission.number)  # the client left while the submission was deferred
             return
         decision = self._decide(submission)
-        if decision is None or decision.verdict is Verdict.ADMIT:
+        if decision is None:
+            if self._overload:
+                self._admit(submission)
+            else:
+                world.lifecycle.begin(submission)
+            return
+        if decision.verdict is Verdict.ADMIT:
             self._admit(submission)
             return
         now_ns, run = world.clock.now_ns, submission.run

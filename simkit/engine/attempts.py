@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappush
 from typing import TYPE_CHECKING
 
 from simkit.engine.backoff import Budget, delay_ns
 from simkit.engine.external import Failure, Provider
-from simkit.mechanisms.base import Retry
+from simkit.mechanisms.base import Limit, Retry
 from simkit.model import NS_PER_S, ClientSpec
 from simkit.rng import keyed_uniform
 
@@ -26,7 +27,9 @@ class Attempts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._provider = Provider(world)
-        self._limits = world.mechanisms.limits
+        limits = world.mechanisms.limits
+        self._starts = [limit.start for limit in limits if type(limit).start is not Limit.start]
+        self._finishes = [limit.finish for limit in limits if type(limit).finish is not Limit.finish]
         self._retry = world.mechanisms.retry
         self._earns = self._retry is not None and type(self._retry).first is not Retry.first
         self._running: dict[int, int] | None = None  # row -> pool, kept only when a backfill plans with it
@@ -43,12 +46,12 @@ class Attempts:
     def start(self, row: int, pool: Pool, shape: Shape) -> None:
         """All gates agreed: take what `shape` names and begin."""
         world = self._world
-        now_ns = world.clock.now_ns
+        now_ns = world.clock._now
         pool.used += shape.slots
         for place, slots in shape.others:
             world.pools[place].take_slots(slots)
-        for limit in self._limits:
-            limit.start(row, now_ns)
+        for start in self._starts:
+            start(row, now_ns)
         if world.running_counters:
             world.count(world.running_counters, row, pool.number, shape.slots)
         if self._running is not None:
@@ -58,7 +61,11 @@ class Attempts:
         world.start_ns[row] = now_ns
         if world.attempts[row] == 1 and self._earns and self._retry is not None:
             self._retry.first(row, now_ns)
-        self._execute(row, 1)
+        if shape.calls or pool.slow != 1.0:
+            self._execute(row, 1)
+        else:
+            clock = world.clock
+            heappush(clock.entries, (now_ns + world.service_ns[row], clock.next_order(), self._succeeded, row))
 
     def _execute(self, row: int, number: int) -> None:
         """The try `number` (from 1) inside the attempt: the calls first, then the work."""
@@ -160,7 +167,7 @@ class Attempts:
     def _end(self, row: int, shape: Shape) -> None:
         """Give back what the attempt held."""
         world = self._world
-        now_ns = world.clock.now_ns
+        now_ns = world.clock._now
         world.end_ns[row] = now_ns
         world.running -= 1
         pool = world.pools[shape.pool]
@@ -168,9 +175,10 @@ class Attempts:
             del self._running[row]
         if world.running_counters:
             world.count(world.running_counters, row, pool.number, -shape.slots)
-        for limit in self._limits:
-            limit.finish(row, now_ns)
-        pool.finished(row, now_ns)
+        for finish in self._finishes:
+            finish(row, now_ns)
+        if pool.tells_finished:
+            pool.order.finished(row, now_ns)
         pool.free_slots(shape.slots)
         for place, slots in shape.others:
             world.pools[place].free_slots(slots)

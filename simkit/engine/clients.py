@@ -33,11 +33,14 @@ class Desk:
 
     def arrive(self, run: int) -> None:
         """The trace's arrival of `run`."""
-        self._world.open_runs += 1
-        spec = self.spec_of(run)
-        if spec is not None:
+        world = self._world
+        world.open_runs += 1
+        spec = self._specs[run] if self._specs else None
+        if spec is None:
+            self._door.ask(world.add_submission(run, 0, NEVER_NS))
+        else:
             self._budgets[id(spec)].earn()
-        self._submit(run, 0, spec)
+            self._submit(run, 0, spec)
 
     def _submit(self, run: int, attempt: int, spec: ClientSpec | None) -> None:
         world = self._world

@@ -50,6 +50,7 @@ class Clock(simpy.Environment):
         self.events_done = 0
         """Heap entries processed so far (arrivals do not pass through the heap)."""
         self.arrivals_left = 0
+        self._now: int = 0
 
     @property
     def now_ns(self) -> int:

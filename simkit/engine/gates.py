@@ -72,11 +72,14 @@ class Gates:
 
     def refusal(self, row: int, shape: Shape, now_ns: int) -> tuple[int, Hold | Drop] | None:
         """The first objection to starting `row` now and the id of who objects; changes nothing."""
-        pools = self._world.pools
-        for place, slots in shape.others:
-            other = pools[place]
-            if slots > other.capacity - other.used:
-                return SLOTS, Hold(place, f"pool:{other.name}")
+        if shape.others:
+            pools = self._world.pools
+            for place, slots in shape.others:
+                other = pools[place]
+                if slots > other.capacity - other.used:
+                    return SLOTS, Hold(place, f"pool:{other.name}")
+        if not self._asks:
+            return None
         for ask, limit in zip(self._asks, self.limits, strict=True):
             answer = ask(row, now_ns)
             if answer is not None:

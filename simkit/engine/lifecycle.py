@@ -23,14 +23,22 @@ class Lifecycle:
         self._coalesce = world.mechanisms.coalesce
         self._flights: dict[Hashable, tuple[int, list[int]]] = {}  # key -> (leader row, rows that share its work)
         self._flight_of: dict[int, Hashable] = {}
-        self._retry_attempt_log = world.attempts_part.log_attempt
+        self._log_attempt = world.attempts_part.log_attempt
+        self._live, self._instance, self._verifies = world.live, world.rows.instance, world.rows.verifies
 
     # --- the way through ---
 
     def begin(self, submission: Submission) -> None:
         """Admitted: release the tasks that wait for nothing."""
-        self._world.admitted_ns[submission.run] = self._world.clock.now_ns
-        self._release_roots(submission)
+        world = self._world
+        now_ns = world.clock._now
+        world.admitted_ns[submission.run] = now_ns
+        if submission.size == 1 and submission.skipped is None and self._coalesce is None:
+            submission.active = 1
+            row = submission.first_row
+            world.pools[world.rows.pool[row]].push(row, now_ns)
+        else:
+            self._release_roots(submission)
 
     def _release_roots(self, submission: Submission) -> None:
         pending, first = self._world.pending, submission.first_row
@@ -72,19 +80,23 @@ class Lifecycle:
         """The attempt of `row` succeeded."""
         self._world.state[row] = _DONE
         self._advance(row)
-        if row in self._flight_of:
+        if self._flight_of and row in self._flight_of:
             for follower in self._land(row):
                 self._world.state[follower] = _COALESCED
                 self._world.end_ns[follower] = self._world.clock.now_ns
                 self._advance(follower)
 
     def _advance(self, row: int) -> None:
-        submission = self._world.live_of(row)
+        submission = self._live[self._instance[row]]
         submission.active -= 1
         if submission.dead:
             self._forget_when_idle(submission)
             return
-        if self._world.rows.verifies[row] and self._finds_defect(submission, row):
+        if submission.size == 1 and not self._verifies[row]:
+            submission.remaining = 0
+            self._all_done(submission)
+            return
+        if self._verifies[row] and self._finds_defect(submission, row):
             submission.caught = True
         else:
             freed = self._followers_freed(submission, row)
@@ -127,7 +139,7 @@ class Lifecycle:
         world.recorder.event(world.clock.now_ns, "rework", submission.run, -1, "", submission.round)
         for row in range(submission.first_row, submission.first_row + submission.size):
             if world.state[row] == _DONE:
-                self._retry_attempt_log(row, "rework")
+                self._log_attempt(row, "rework")
             world.state[row] = TaskState.PENDING.value
             world.pending[row] = world.predecessors[world.task[row]]
         self._release_roots(submission)
@@ -139,7 +151,7 @@ class Lifecycle:
         if submission.abandoned:
             return
         submission.answered = True
-        if self._defective(submission):
+        if submission.defect_p > 0.0 and self._defective(submission):
             outcome = Outcome.FALSE_COMPLETION
         elif submission.unverified:
             outcome = Outcome.UNVERIFIED
@@ -209,11 +221,13 @@ class Lifecycle:
         run = submission.run
         assert not world.closed[run], f"run {run} closed twice"
         world.closed[run] = True
-        world.outcome[run] = outcome.value
-        world.finished_ns[run] = world.clock.now_ns
-        world.rework[run] = submission.round
-        world.end_reason[run] = world.recorder.reason(reason)
+        world.outcome[run] = outcome
+        world.finished_ns[run] = world.clock._now
         world.open_runs -= 1
+        if submission.round:
+            world.rework[run] = submission.round
+        if reason:
+            world.end_reason[run] = world.recorder.reason(reason)
 
     # --- single flight ---
 

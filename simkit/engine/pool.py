@@ -7,12 +7,12 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from simkit.engine.gates import SLOTS
-from simkit.engine.tables import UNLIMITED_SLOTS, Shape
+from simkit.engine.tables import UNLIMITED_SLOTS
+from simkit.mechanisms.base import Backfill, Order
 from simkit.model import Drop, Hold
 
 if TYPE_CHECKING:
     from simkit.engine.world import World
-    from simkit.mechanisms.base import Backfill, Order
 
 _BACKFILL_DEPTH = 100
 
@@ -38,25 +38,31 @@ class Pool:
         self._backfill = backfill
         self._stuck_on: set[Pool] = set()  # pools whose head waits for slots of this one
         self._waits_for_own = False  # groups are parked until slots of this pool free up
+        self.tracks_age = False  # somebody may ask for the age of the oldest waiting row
         self._by_age: deque[tuple[int, int]] = deque()
-        self._tells_finished = type(order).finished is not _order_finished()
+        self._slots, self._estimate_ns = world.rows.slots, world.rows.estimate_ns
+        self._queued, self._ready_ns = world.queued, world.ready_ns
+        self.tells_finished = type(order).finished is not Order.finished
 
     # --- queueing ---
 
     def push(self, row: int, now_ns: int) -> None:
         """`row` queues."""
-        world = self._world
-        rows = world.rows
         self.order.push(row, now_ns)
-        world.queued[row] = True
-        world.ready_ns[row] = now_ns
+        self._queued[row] = True
+        self._ready_ns[row] = now_ns
         self.waiting += 1
-        self.queued_work_ns += rows.slots[row] * rows.estimate_ns[row]
-        self._by_age.append((now_ns, row))
+        self.queued_work_ns += self._slots[row] * self._estimate_ns[row]
+        if self.tracks_age:
+            self._by_age.append((now_ns, row))
+            if len(self._by_age) > 64 + 2 * self.waiting:
+                self.oldest_wait_ns()  # drops what has left
+        world = self._world
         if world.waiting_counters:
             world.count(world.waiting_counters, row, self.number, 1)
-        if self.capacity > self.used:
-            world.mark(self)
+        if self.capacity > self.used and not self.marked:
+            self.marked = True
+            world.dirty.append(self)
 
     def forget(self, row: int) -> None:
         """`row` leaves the queue unserved (its order skips it when it comes up)."""
@@ -65,10 +71,9 @@ class Pool:
 
     def _left_queue(self, row: int) -> None:
         world = self._world
-        rows = world.rows
-        world.queued[row] = False
+        self._queued[row] = False
         self.waiting -= 1
-        self.queued_work_ns -= rows.slots[row] * rows.estimate_ns[row]
+        self.queued_work_ns -= self._slots[row] * self._estimate_ns[row]
         if world.waiting_counters:
             world.count(world.waiting_counters, row, self.number, -1)
 
@@ -86,10 +91,10 @@ class Pool:
 
     def dispatch(self) -> None:
         """Start rows until slots, order or limits say stop."""
-        if self.stalled:
+        if self.stalled or self.used >= self.capacity:
             return
         world, order = self._world, self.order
-        now_ns = world.clock.now_ns
+        now_ns = world.clock._now
         shapes, shape_of, queued = world.layout.shapes, world.shape, world.queued
         refusal, start = world.gates.refusal, world.attempts_part.start
         while self.used < self.capacity:
@@ -197,7 +202,11 @@ class Pool:
     def free_slots(self, slots: int) -> None:
         """Slots are given back: whoever waits for them is looked at again."""
         self.used -= slots
-        self.slots_changed()
+        if self._stuck_on or self._waits_for_own:
+            self.slots_changed()
+        elif self.waiting and not self.marked:
+            self.marked = True
+            self._world.dirty.append(self)
 
     def slots_changed(self) -> None:
         world = self._world
@@ -210,16 +219,3 @@ class Pool:
         if self._waits_for_own:
             self._waits_for_own = False
             world.gates.wake(SLOTS, self.number)
-
-    def finished(self, row: int, now_ns: int) -> None:
-        if self._tells_finished:
-            self.order.finished(row, now_ns)
-
-    def slots_of(self, shape: Shape) -> int:
-        return shape.slots
-
-
-def _order_finished() -> object:
-    from simkit.mechanisms.base import Order
-
-    return Order.finished

@@ -171,10 +171,12 @@ class Simulation:
         return orders
 
     def _make_pools(self, orders: list[Order]) -> None:
-        world = self.world
+        world, slots = self.world, self.world.mechanisms
         for number, name in enumerate(world.platform.places):
             capacity = capacity_of(world.layout.place_spec(number))
-            world.pools.append(Pool(world, number, name, capacity, orders[number], world.mechanisms.backfill))
+            pool = Pool(world, number, name, capacity, orders[number], slots.backfill)
+            pool.tracks_age = bool(slots.admission or slots.limits or slots.overload)
+            world.pools.append(pool)
         for number, spec in enumerate(world.platform.apis):
             world.apis.append(Api(number, spec, world.pools[world.layout.pool_count + number]))
 

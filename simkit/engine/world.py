@@ -40,12 +40,16 @@ class Mechanisms:
 
 
 class Submission:
-    """One submission of a run on its way through the platform."""
+    """One submission of a run on its way through the platform. Class attributes are what most submissions keep for life."""
 
-    __slots__ = (
-        "abandoned", "active", "answered", "attempt", "caught", "dead", "defect_p", "first_row", "number", "remaining", "round",
-        "run", "shift", "size", "skipped", "unverified",
-    )  # fmt: skip
+    active = 0  # tasks released and not ended
+    round = 0  # rounds of rework so far
+    caught = False  # a verification of this round found a defect
+    abandoned = False  # the client has gone; server-side work goes on
+    answered = False  # its client knows the result
+    dead = False  # the platform has stopped working on it
+    skipped: set[int] | None = None  # rows left out by the envelope
+    unverified = False  # a required verification was skipped
 
     def __init__(
         self, number: int, run: int, attempt: int, first_row: int, size: int, shift: int, defect_p: float
@@ -56,14 +60,6 @@ class Submission:
         self.first_row, self.size = first_row, size
         self.shift = shift  # row number minus trace task number
         self.remaining = size  # tasks not finished or skipped
-        self.active = 0  # tasks released and not ended
-        self.round = 0  # rounds of rework so far
-        self.caught = False  # a verification of this round found a defect
-        self.abandoned = False  # the client has gone; server-side work goes on
-        self.answered = False  # its client knows the result
-        self.dead = False  # the platform has stopped working on it
-        self.skipped: set[int] | None = None  # rows left out by the envelope
-        self.unverified = False  # a required verification was skipped
         self.defect_p = defect_p
 
 
@@ -161,25 +157,9 @@ class World:
 
     def add_submission(self, run: int, attempt: int, client_deadline_ns: int) -> Submission:
         """A submission of `run`: the rows laid out for it, or for a repeated one a copy of them at the end."""
-        first_task, size = self.first_task[run], self.first_task[run + 1] - self.first_task[run]
-        if attempt == 0:
-            number, first_row = run, first_task
-        else:
-            number = self.submissions.grow([run])
-            first_row = self.rows.grow(range(first_task, first_task + size))
-            self.submissions.first_row[number] = first_row
-            for column, fresh in (
-                (self.ready_ns, -1), (self.start_ns, -1), (self.end_ns, -1), (self.attempts, 0),
-                (self.state, TaskState.PENDING.value), (self.queued, False),
-            ):  # fmt: skip
-                column.extend([fresh] * size)
-            self.pending.extend(self.predecessors[first_task : first_task + size])
-            instance = self.rows.instance
-            for row in range(first_row, first_row + size):
-                instance[row] = number
-            self.reset_rows(first_row, first_task, size)
-            for row in range(first_row, first_row + size):
-                self.gates.regroup(row)
+        first_task = self.first_task[run]
+        size = self.first_task[run + 1] - first_task
+        number, first_row = (run, first_task) if attempt == 0 else self._copy_rows(run, first_task, size)
         if client_deadline_ns < NEVER_NS:
             deadlines = self.rows.client_deadline_ns
             self.submissions.client_deadline_ns[number] = client_deadline_ns
@@ -190,6 +170,25 @@ class World:
         self.live[number] = submission
         self.submissions_made[run] += 1
         return submission
+
+    def _copy_rows(self, run: int, first_task: int, size: int) -> tuple[int, int]:
+        """Fresh rows for another submission of `run`: (submission number, first row)."""
+        number = self.submissions.grow([run])
+        first_row = self.rows.grow(range(first_task, first_task + size))
+        self.submissions.first_row[number] = first_row
+        for column, fresh in (
+            (self.ready_ns, -1), (self.start_ns, -1), (self.end_ns, -1), (self.attempts, 0),
+            (self.state, TaskState.PENDING.value), (self.queued, False),
+        ):  # fmt: skip
+            column.extend([fresh] * size)
+        self.pending.extend(self.predecessors[first_task : first_task + size])
+        instance = self.rows.instance
+        for row in range(first_row, first_row + size):
+            instance[row] = number
+        self.reset_rows(first_row, first_task, size)
+        for row in range(first_row, first_row + size):
+            self.gates.regroup(row)
+        return number, first_row
 
     def reset_rows(self, first_row: int, first_task: int, size: int) -> None:
         """Give copied rows the demand of the trace again (the copied ones may have been moved to another tier)."""
