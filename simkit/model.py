@@ -259,8 +259,8 @@ class Rows:
     are what the hot path does most). Mechanisms may add columns of their own with `derive`; those grow too.
     """
 
-    def __init__(self, sources: Mapping[str, NDArray[Any]], size: int) -> None:
-        self._sources = dict(sources)
+    def __init__(self, sources: Mapping[str, NDArray[Any] | Callable[[], NDArray[Any]]], size: int) -> None:
+        self._sources = dict(sources)  # a function is a column that is worked out when first asked for
         self._lists: list[list[Any]] = []
         self._origin: list[int] = []  # of rows >= the original size: the row each was copied from
         self.size = size
@@ -271,17 +271,19 @@ class Rows:
     def __getattr__(self, name: str) -> list[Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        try:
-            source = self._sources[name]
-        except KeyError:
-            raise AttributeError(f"no column {name!r}; there are {sorted(self._sources)}") from None
-        column = self.derive(source)
+        column = self.derive(self.source(name))
         setattr(self, name, column)  # next time no __getattr__
         return column
 
     def source(self, name: str) -> NDArray[Any]:
         """The column as laid out at the start, as an array (for vectorised preparation in `bind`)."""
-        return self._sources[name]
+        try:
+            source = self._sources[name]
+        except KeyError:
+            raise AttributeError(f"no column {name!r}; there are {sorted(self._sources)}") from None
+        if callable(source):
+            source = self._sources[name] = source()
+        return source
 
     def derive(self, values: NDArray[Any] | Sequence[Any]) -> list[Any]:
         """Add a column of one's own: `values` per original row; rows that are grown later copy their origin."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from simkit.engine.world import World
     from simkit.mechanisms.base import Limit
 
-_COLUMNS = {"tenant": "tenant", "class": "cls", "priority": "priority", "submission": "instance"}
+_COLUMNS = {
+    "tenant": "tenant", "class": "cls", "priority": "priority", "submission": "instance", "verifies": "verifies", "optional": "optional",
+}  # fmt: skip
 SLOTS = 0
 """The 'limit' id under which rows wait for slots of another pool (or of their own, when others may pass)."""
 
