@@ -1,0 +1,378 @@
+"""Make a trace from arrays or plain records: the one place that turns names into codes and checks the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simkit.model import NS_PER_S, UsageError
+from simkit.rng import mix
+from simkit.trace.table import RunColumns, TaskColumns, Trace
+
+
+class Codes:
+    """Names to codes in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def of(self, name: str | None) -> int:
+        """The code of `name`; -1 for None."""
+        if name is None:
+            return -1
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+
+class DemandCodes:
+    """Demands to codes in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.demands: list[dict[str, int]] = []
+        self._numbers: dict[tuple[tuple[str, int], ...], int] = {}
+
+    def of(self, demand: Mapping[str, int]) -> int:
+        key = tuple(sorted(demand.items()))
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.demands)
+            self.demands.append(dict(key))
+        return number
+
+
+def text_luck(run_id: str) -> int:
+    """The luck of a run whose record names none: a hash of its id, so that it is the same in every import."""
+    return mix(*run_id.encode())
+
+
+def single_task(
+    arrival_ns: ArrayLike,
+    service_ns: ArrayLike,
+    *,
+    pool: str = "pool",
+    tenant: Sequence[str] | str = "t",
+    cls: Sequence[str] | str = "default",
+    priority: ArrayLike = 0,
+    estimate_ns: ArrayLike | None = None,
+    deadline_ns: ArrayLike = -1,
+    slots: Sequence[int] | int = 1,
+) -> Trace:
+    """Runs of one task each, from arrays of equal length (arrivals sorted, ns)."""
+    arrival = np.asarray(arrival_ns, dtype=np.int64)
+    service = np.asarray(service_ns, dtype=np.int64).reshape(-1, 1)
+    estimate = service if estimate_ns is None else np.asarray(estimate_ns, dtype=np.int64).reshape(-1, 1)
+    demand = np.broadcast_to(np.asarray(slots, dtype=np.int64), arrival.shape)
+    return _regular(arrival, service, estimate, [pool], tenant, cls, priority, deadline_ns, demand)
+
+
+def chain(
+    arrival_ns: ArrayLike,
+    service_ns: ArrayLike,
+    pools: Sequence[str],
+    *,
+    tenant: Sequence[str] | str = "t",
+    cls: Sequence[str] | str = "default",
+    priority: ArrayLike = 0,
+    deadline_ns: ArrayLike = -1,
+) -> Trace:
+    """Runs that pass through `pools` one after the other; `service_ns` has shape (runs, len(pools))."""
+    arrival = np.asarray(arrival_ns, dtype=np.int64)
+    service = np.asarray(service_ns, dtype=np.int64)
+    slots = np.ones(len(arrival), dtype=np.int64)
+    return _regular(arrival, service, service, list(pools), tenant, cls, priority, deadline_ns, slots)
+
+
+def _regular(
+    arrival: NDArray[np.int64],
+    service: NDArray[np.int64],
+    estimate: NDArray[np.int64],
+    pools: list[str],
+    tenant: Sequence[str] | str,
+    cls: Sequence[str] | str,
+    priority: ArrayLike,
+    deadline_ns: ArrayLike,
+    slots: NDArray[np.int64],
+) -> Trace:
+    size, steps = service.shape
+    if len(arrival) != size or estimate.shape != service.shape:
+        raise ValueError(f"arrays differ in length: {len(arrival)} arrivals, {service.shape} services")
+    if size and (np.diff(arrival).min(initial=0) < 0 or arrival[0] < 0):
+        raise ValueError("arrivals must be sorted and not negative")
+    tenants, classes, demands = Codes(), Codes(), DemandCodes()
+    tenant_codes = _code_column(tenants, tenant, size)
+    class_codes = _code_column(classes, cls, size)
+    total = size * steps
+    first = np.arange(size + 1, dtype=np.int64) * steps
+    degree = np.ones(total, dtype=np.int64)
+    degree[first[:-1]] = 0
+    pool_codes = Codes()
+    pool_of_step = np.array([pool_codes.of(name) for name in pools], dtype=np.int32)
+    by_need = {int(need): demands.of({pools[0]: int(need)} if need != 1 else {}) for need in np.unique(slots)}
+    demand = np.full(total, demands.of({}), dtype=np.int32)
+    if set(by_need) - {1}:
+        demand[first[:-1]] = [by_need[int(need)] for need in slots]
+    zeros, none = np.zeros(total, dtype=np.int64), np.full(total, -1, dtype=np.int32)
+    flag = np.zeros(total, dtype=np.bool_)
+    return Trace(
+        runs=RunColumns(
+            run_id=[f"r{number}" for number in range(size)],
+            arrival_ns=arrival,
+            tenant=tenant_codes,
+            cls=class_codes,
+            priority=np.broadcast_to(np.asarray(priority, dtype=np.int64), (size,)).copy(),
+            deadline_ns=np.broadcast_to(np.asarray(deadline_ns, dtype=np.int64), (size,)).copy(),
+            workflow=np.zeros(size, dtype=np.int32),
+            session=np.full(size, -1, dtype=np.int32),
+            first_task=first,
+            luck=np.arange(size, dtype=np.uint64),
+            defect_p=np.zeros(size),
+            detect_p=np.ones(size),
+            max_rework=np.zeros(size, dtype=np.int32),
+        ),
+        tasks=TaskColumns(
+            task_id=np.tile(np.arange(steps, dtype=np.int32), size),
+            pool=np.tile(pool_of_step, size),
+            service_ns=service.reshape(-1),
+            estimate_ns=estimate.reshape(-1),
+            demand=demand,
+            tier=none,
+            tokens_in=zeros,
+            tokens_out=zeros.copy(),
+            cost_usd=np.zeros(total),
+            cache_key=none.copy(),
+            public=flag,
+            optional=flag.copy(),
+            verifies=flag.copy(),
+            side_effect=flag.copy(),
+            checkpointable=flag.copy(),
+            after_ptr=np.concatenate([[0], np.cumsum(degree)]),
+            after=np.flatnonzero(degree) - 1,
+        ),
+        tenants=tenants.names,
+        classes=classes.names,
+        pools=pool_codes.names,
+        workflows=["chain" if steps > 1 else "single"],
+        sessions=[],
+        task_ids=[f"t{step}" for step in range(steps)],
+        tiers=[],
+        cache_keys=[],
+        demands=demands.demands,
+    )
+
+
+def _code_column(codes: Codes, names: Sequence[str] | str, size: int) -> NDArray[np.int32]:
+    if isinstance(names, str):
+        return np.full(size, codes.of(names), dtype=np.int32)
+    return np.array([codes.of(name) for name in names], dtype=np.int32)
+
+
+_RUN_KEYS = {
+    "run_id", "arrival_s", "arrival_ns", "tenant", "class", "priority", "deadline_s", "deadline_ns", "workflow", "session", "luck",
+    "defect_p", "detect_p", "max_rework", "tasks",
+}  # fmt: skip
+_TASK_KEYS = {
+    "task_id", "after", "pool", "service_s", "service_ns", "estimate_s", "estimate_ns", "demand", "tier", "tokens_in", "tokens_out",
+    "cost_usd", "cache_key", "public", "optional", "verifies", "side_effect", "checkpointable",
+}  # fmt: skip
+
+
+class TraceBuilder:
+    """Collects runs given as plain records (the keys of the trace document) and makes a Trace.
+
+    Runs come in order of arrival. Raises UsageError for what a trace cannot be: unsorted or negative times, an id given twice, a
+    dependency on a task that does not exist, a cycle, an unknown key.
+    """
+
+    def __init__(self) -> None:
+        self._tenants, self._classes, self._pools, self._workflows = Codes(), Codes(), Codes(), Codes()
+        self._sessions, self._task_ids, self._tiers, self._cache_keys = Codes(), Codes(), Codes(), Codes()
+        self._demands = DemandCodes()
+        self._run_ids: dict[str, None] = {}
+        self._runs: list[tuple[Any, ...]] = []
+        self._tasks: list[tuple[Any, ...]] = []
+        self._first_task = [0]
+        self._after_ptr = [0]
+        self._after: list[int] = []
+        self._last_arrival = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(self, run: Mapping[str, Any]) -> None:
+        """One run with its tasks."""
+        _refuse_unknown(run, _RUN_KEYS, "run")
+        run_id = run.get("run_id") or f"r{len(self._runs)}"
+        if run_id in self._run_ids:
+            raise UsageError(f"run_id {run_id!r} occurs twice")
+        arrival = _ns(run, "arrival", required=True)
+        if arrival < self._last_arrival:
+            raise UsageError(
+                f"run {run_id!r} arrives at {arrival / NS_PER_S} s, before the run above it ({self._last_arrival / NS_PER_S} s): "
+                "runs must be in order of arrival"
+            )
+        tasks = run.get("tasks")
+        if not tasks:
+            raise UsageError(f"run {run_id!r} has no tasks")
+        self._add_tasks(run_id, tasks)
+        self._last_arrival = arrival
+        self._run_ids[run_id] = None
+        luck = run.get("luck")
+        self._runs.append(
+            (
+                arrival,
+                self._tenants.of(run.get("tenant", "default")),
+                self._classes.of(run.get("class", "default")),
+                run.get("priority", 0),
+                _ns(run, "deadline", default=-1),
+                self._workflows.of(run.get("workflow", "default")),
+                self._sessions.of(run.get("session")),
+                text_luck(run_id) if luck is None else luck,
+                run.get("defect_p", 0.0),
+                run.get("detect_p", 1.0),
+                run.get("max_rework", 0),
+            )
+        )
+
+    def _add_tasks(self, run_id: str, tasks: Sequence[Mapping[str, Any]]) -> None:
+        names = [task.get("task_id") or f"t{number}" for number, task in enumerate(tasks)]
+        if len(set(names)) != len(names):
+            raise UsageError(f"run {run_id!r}: a task_id occurs twice")
+        order = _topological(run_id, names, [list(task.get("after") or ()) for task in tasks])
+        base = len(self._tasks)
+        position = {names[number]: base + place for place, number in enumerate(order)}
+        for number in order:
+            task = tasks[number]
+            _refuse_unknown(task, _TASK_KEYS, f"run {run_id!r}, task {names[number]!r}: task")
+            if not task.get("pool"):
+                raise UsageError(f"run {run_id!r}, task {names[number]!r}: pool is missing")
+            service = _ns(task, "service", required=True)
+            self._after.extend(sorted(position[name] for name in task.get("after") or ()))
+            self._after_ptr.append(len(self._after))
+            self._tasks.append(
+                (
+                    self._task_ids.of(names[number]),
+                    self._pools.of(task["pool"]),
+                    service,
+                    _ns(task, "estimate", default=service),
+                    self._demands.of(task.get("demand") or {}),
+                    self._tiers.of(task.get("tier")),
+                    task.get("tokens_in", 0),
+                    task.get("tokens_out", 0),
+                    task.get("cost_usd", 0.0),
+                    self._cache_keys.of(task.get("cache_key")),
+                    *(
+                        bool(task.get(flag, False))
+                        for flag in ("public", "optional", "verifies", "side_effect", "checkpointable")
+                    ),
+                )
+            )
+        self._first_task.append(len(self._tasks))
+
+    def build(self, *, source: str = "", warnings: Mapping[str, int] | None = None, seed: int | None = None) -> Trace:
+        """The trace of everything added. Raises UsageError when nothing was."""
+        if not self._runs:
+            raise UsageError("the trace is empty: it has no runs")
+        run_kinds = (
+            np.int64,
+            np.int32,
+            np.int32,
+            np.int64,
+            np.int64,
+            np.int32,
+            np.int32,
+            np.uint64,
+            float,
+            float,
+            np.int32,
+        )
+        task_kinds = (
+            np.int32, np.int32, np.int64, np.int64, np.int32, np.int32, np.int64, np.int64, float, np.int32,
+            np.bool_, np.bool_, np.bool_, np.bool_, np.bool_,
+        )  # fmt: skip
+        run = [
+            np.array(column, dtype=kind) for column, kind in zip(zip(*self._runs, strict=True), run_kinds, strict=True)
+        ]
+        task = [
+            np.array(column, dtype=kind)
+            for column, kind in zip(zip(*self._tasks, strict=True), task_kinds, strict=True)
+        ]
+        first_task = np.array(self._first_task, dtype=np.int64)
+        return Trace(
+            runs=RunColumns(list(self._run_ids), *run[:7], first_task, *run[7:]),
+            tasks=TaskColumns(*task, np.array(self._after_ptr, dtype=np.int64), np.array(self._after, dtype=np.int64)),
+            tenants=self._tenants.names,
+            classes=self._classes.names,
+            pools=self._pools.names,
+            workflows=self._workflows.names,
+            sessions=self._sessions.names,
+            task_ids=self._task_ids.names,
+            tiers=self._tiers.names,
+            cache_keys=self._cache_keys.names,
+            demands=self._demands.demands,
+            source=source,
+            warnings=dict(warnings or {}),
+            seed=seed,
+        )
+
+
+def from_runs(runs: Iterable[Mapping[str, Any]], **about: Any) -> Trace:
+    """A trace of plain records."""
+    builder = TraceBuilder()
+    for run in runs:
+        builder.add(run)
+    return builder.build(**about)
+
+
+def _ns(record: Mapping[str, Any], name: str, *, default: int | None = None, required: bool = False) -> int:
+    """A time given as ``<name>_ns`` (whole) or ``<name>_s``; times in s are rounded to the nearest ns."""
+    if f"{name}_ns" in record:
+        value = record[f"{name}_ns"]
+    elif record.get(f"{name}_s") is not None:
+        value = record[f"{name}_s"]
+        if isinstance(value, bool) or value != value or value in (float("inf"), float("-inf")):
+            raise UsageError(f"{name}_s: found {value!r}, expected seconds")
+        value = round(value * NS_PER_S)
+    elif required:
+        raise UsageError(f"{name}_s is missing")
+    else:
+        assert default is not None
+        return default
+    if value < 0:
+        raise UsageError(f"{name}: found {value / NS_PER_S} s, a time cannot be negative")
+    return int(value)
+
+
+def _refuse_unknown(record: Mapping[str, Any], known: set[str], what: str) -> None:
+    import difflib
+
+    for key in record:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), sorted(known), n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"{what} has an unknown key {key!r}{hint}")
+
+
+def _topological(run_id: str, names: Sequence[str], after: Sequence[Sequence[str]]) -> list[int]:
+    """Task numbers with predecessors first, otherwise in the given order."""
+    number = {name: place for place, name in enumerate(names)}
+    for name, befores in zip(names, after, strict=True):
+        for before in befores:
+            if before not in number:
+                raise UsageError(f"run {run_id!r}, task {name!r}: after names {before!r}, which the run does not have")
+    placed: dict[str, None] = {}
+    waiting = list(range(len(names)))
+    while waiting:
+        free = [place for place in waiting if all(before in placed for before in after[place])]
+        if not free:
+            stuck = ", ".join(repr(names[place]) for place in waiting)
+            raise UsageError(f"run {run_id!r}: the tasks {stuck} wait for each other in a circle")
+        placed.update((names[place], None) for place in free)
+        waiting = [place for place in waiting if names[place] not in placed]
+    return [number[name] for name in placed]
