@@ -1,4 +1,4 @@
-"""Rates: GCRA, the bucket that refills continuously, and the limits built on it."""
+"""GCRA: the bucket that refills continuously. APIs keep their allowances in it; the limits built on it are in `simkit.mechanisms.rate`."""
 
 from __future__ import annotations
 
