@@ -202,16 +202,6 @@ class Order(Mechanism):
         """`row`, given out earlier, ended (for orders that charge afterwards). Called only if overridden."""
 
 
-class RankOrder(Order):
-    """An order by a key that is fixed when the row becomes ready: smallest first, ties first come first served.
-
-    Authors give `rank`. Built-in ones override `key`, which reads columns. (Implementation: `simkit.mechanisms.order`.)
-    """
-
-    def rank(self, task: Task, now_s: float) -> float:
-        raise NotImplementedError
-
-
 class Admission(Mechanism):
     slot = "admission"
 

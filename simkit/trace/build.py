@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -360,19 +361,25 @@ def _refuse_unknown(record: Mapping[str, Any], known: set[str], what: str) -> No
 
 
 def _topological(run_id: str, names: Sequence[str], after: Sequence[Sequence[str]]) -> list[int]:
-    """Task numbers with predecessors first, otherwise in the given order."""
+    """Task numbers with predecessors first, otherwise in the given order (Kahn's algorithm, smallest number first)."""
     number = {name: place for place, name in enumerate(names)}
-    for name, befores in zip(names, after, strict=True):
+    followers: list[list[int]] = [[] for _ in names]
+    missing = [len(befores) for befores in after]
+    for place, befores in enumerate(after):
         for before in befores:
             if before not in number:
-                raise UsageError(f"run {run_id!r}, task {name!r}: after names {before!r}, which the run does not have")
-    placed: dict[str, None] = {}
-    waiting = list(range(len(names)))
-    while waiting:
-        free = [place for place in waiting if all(before in placed for before in after[place])]
-        if not free:
-            stuck = ", ".join(repr(names[place]) for place in waiting)
-            raise UsageError(f"run {run_id!r}: the tasks {stuck} wait for each other in a circle")
-        placed.update((names[place], None) for place in free)
-        waiting = [place for place in waiting if names[place] not in placed]
-    return [number[name] for name in placed]
+                raise UsageError(f"run {run_id!r}, task {names[place]!r}: after names {before!r}, which the run does not have")
+            followers[number[before]].append(place)
+    free = [place for place, count in enumerate(missing) if not count]
+    order = []
+    while free:
+        place = heappop(free)
+        order.append(place)
+        for follower in followers[place]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heappush(free, follower)
+    if len(order) < len(names):
+        stuck = ", ".join(repr(names[place]) for place in range(len(names)) if missing[place])
+        raise UsageError(f"run {run_id!r}: the tasks {stuck} wait for each other in a circle")
+    return order
