@@ -44,7 +44,8 @@ def test_largest_remainder_golden() -> None:
 
 
 def test_shares_add_up_for_every_size() -> None:
-    # seeds' max(1, floor) is wrong for 175 of these 200 sizes
+    # rounding each share by max(1, floor(n w / 9)) misses the total for 175 of these 200 sizes
+    assert sum(sum(max(1, n * weight // 9) for weight in (5, 3, 1)) != n for n in range(1, 201)) == 175
     for n in range(1, 201):
         shares = apportion(n, [5, 3, 1])
         assert sum(shares) == n

@@ -125,7 +125,7 @@ def test_the_signals_read_what_they_say() -> None:
     assert signal("drain_s", "cpu") == float("inf")
 
 
-DESIGN = {
+DO = {
     "constrained": [{"optional_width": 0.5}, {"defer": ["background"]}],
     "severe": [{"tier": "small"}, {"defer": ["automation"], "defer_for": 60 * S}],
     "emergency": [{"only": ["incident"]}, {"optional_width": 0.0, "skip_verification": ["background"]}],
@@ -134,7 +134,7 @@ DESIGN = {
 
 def test_graver_modes_keep_what_milder_ones_do() -> None:
     bench = Bench([{"class": c} for c in ("background", "automation", "incident")], tiers=["small"])
-    governor = bound(Hysteresis(modes=LADDER, do=DESIGN), bench)
+    governor = bound(Hysteresis(modes=LADDER, do=DO), bench)
     told = [
         (
             a.optional_width,
@@ -157,7 +157,7 @@ def test_graver_modes_keep_what_milder_ones_do() -> None:
 
 def test_a_policy_for_everywhere_only_warns_of_what_is_not_here() -> None:
     bench = Bench([{"class": "background"}])
-    governor = bound(Hysteresis(modes=LADDER, do=DESIGN), bench)
+    governor = bound(Hysteresis(modes=LADDER, do=DO), bench)
     assert sorted(governor.warnings) == [
         "there are no tiers here: 'small' has no effect",
         "there are no tiers here: 'small' has no effect",  # of severe and of emergency

@@ -33,8 +33,8 @@ class QueueLimit(Admission):
     the time in which the slots of the fullest counted pool clear the work that waits there, at least 1 s. `jitter`: Retry-After is drawn
     evenly from [r, (1 + jitter) r], so refused clients do not come back together and never early. `verdict`: reject | shed | defer.
 
-    Complexity: O(1) below the bound, else O(pools). Source: queue bounds by class as in DESIGN §7; the backlog/drain-rate form of
-    Retry-After answers the fixed 30 s of naive limiters, which synchronises clients.
+    Complexity: O(1) below the bound, else O(pools). Source: bounded queues (M/M/c/K); a fixed Retry-After
+    synchronises the refused clients, hence jitter and the backlog / drain-rate form.
     """
 
     max: Count | Mapping[Name, Count]
@@ -47,6 +47,8 @@ class QueueLimit(Admission):
     def __post_init__(self) -> None:
         if self.by == "all" and isinstance(self.max, Mapping):
             raise ParameterError("queue_limit: max by name needs by: class, tenant or pool")
+        if self.pools is not None and not self.pools:
+            raise ParameterError("queue_limit: pools: name at least one")
 
     def bind(self, context: Context) -> None:
         self._view = context.view
@@ -57,36 +59,39 @@ class QueueLimit(Admission):
         self._names = ("all",) if self.by == "all" else context.names[self.by]
         self._verdict = Verdict[self.verdict.upper()]
         self._rng = context.rng("retry_after")
+        self._counted = frozenset(self._places)
         if self.by == "pool":
-            counted = set(self._places)
             paths = run_places(context)
-            shortened = {path: tuple(p for p in path if p in counted) for path in dict.fromkeys(paths)}
+            shortened = {path: tuple(p for p in path if p in self._counted) for path in dict.fromkeys(paths)}
             self._paths = context.submissions.derive([shortened[path] for path in paths])
-            return
-        self._total = context.waiting_by(self.by, self._places)
-        self._waiting = {place: context.waiting_by(self.by, [place]) for place in self._places}
-        self._codes = run_codes(context.submissions, self.by) if self.by != "all" else None
+        elif self.by != "all":
+            self._codes = run_codes(context.submissions, self.by)
+            self._waiting = {place: context.waiting_by(self.by, [place]) for place in self._places}
+            several = len(self._places) > 1
+            self._total = context.waiting_by(self.by, self._places) if several else self._waiting[self._places[0]]
 
     def decide(self, submission: int, now_ns: int) -> Decision | None:
         if self.by == "pool":
             return self._by_pool(submission)
-        code = self._codes[submission] if self._codes is not None else 0
+        code = 0 if self.by == "all" else self._codes[submission]
         bound = self._bounds[code]
-        if bound is None or self._total[code] < bound:
+        if bound is None or (self.by != "all" and self._total[code] < bound):
             return None
-        view, queue = self._view, 0
-        for place, waiting in self._waiting.items():
-            over = waiting[code] - view.free(place)
+        queue = 0
+        for place in self._places:
+            over = self._waits(place, code) - self._view.free(place)
             if over > 0:
                 queue += over
         if queue < bound or (bound == 0 and queue == 0 and self._has_room(submission, code)):
             return None
         return self._refuse(f"queue_limit:{self.by}={self._names[code]}", self._places)
 
+    def _waits(self, place: int, code: int) -> int:
+        return self._view.waiting(place) if self.by == "all" else self._waiting[place][code]
+
     def _has_room(self, submission: int, code: int) -> bool:
         entry = self._pool_of_row[self._first_row[submission]]
-        waiting = self._waiting.get(entry)
-        return waiting is None or waiting[code] < self._view.free(entry)
+        return entry not in self._counted or self._waits(entry, code) < self._view.free(entry)
 
     def _by_pool(self, submission: int) -> Decision | None:
         view = self._view

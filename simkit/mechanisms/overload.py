@@ -75,7 +75,7 @@ class Hysteresis(Overload):
     exponential average of the signal that starts at the first sample (0: none).
 
     `signal_value` is the last sample after smoothing. Complexity: O(pools) per sample.
-    Source: DESIGN §7; the need for exit levels and a dwell is the known gap of controllers with one threshold per mode.
+    Source: hysteresis (Schmitt trigger) with a minimum dwell; what controllers with one threshold per mode lack.
     """
 
     modes: Mapping[Name, Level]

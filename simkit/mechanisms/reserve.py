@@ -33,8 +33,8 @@ class Reserve(Limit):
     `fraction` and `slots`. `lend`: bool. A place that only chosen rows need gets no reserve, and one that no chosen row needs neither:
     there it would only idle slots; when nothing at all is reserved a warning says so.
 
-    Not work conserving without `lend`. Complexity: O(places of the row's demand). Source: verification reserves of DESIGN §7; trunk
-    reservation in loss systems.
+    Not work conserving without `lend`. Complexity: O(places of the row's demand). Source: trunk reservation in loss
+    systems.
     """
 
     for_: Who

@@ -90,7 +90,7 @@ def places_of(context: Context, names: Sequence[str]) -> list[int]:
             raise UsageError(
                 f"the policy names pool {name!r}, which the platform does not have{_nearest(name, list(table))}"
             )
-    return [table[name] for name in names]
+    return [table[name] for name in dict.fromkeys(names)]
 
 
 def known_tier(context: Context, mechanism: Mechanism, name: str) -> bool:
