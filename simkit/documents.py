@@ -161,7 +161,9 @@ def _walk(node: Any, loc: Loc, document: Document, problems: list[Problem], abov
                 row, column = node.lc.value(key)
             document.positions[place] = (row + 1, column + 1)
             if not isinstance(key, str):
-                problems.append(document.problem(place, f"found the key {key!r}, expected text (write it in quotes)", at_key=True))
+                problems.append(
+                    document.problem(place, f"found the key {key!r}, expected text (write it in quotes)", at_key=True)
+                )
             plain[key] = _walk(node[key], place, document, problems, (*above, id(node)))
         return plain
     if isinstance(node, CommentedSeq):
@@ -186,7 +188,11 @@ def _scalar(value: Any, loc: Loc, document: Document, problems: list[Problem]) -
         return float(value)
     if isinstance(value, str):
         return str(value)
-    problems.append(document.problem(loc, f"found {value!r} ({type(value).__name__}), expected text or a number (write it in quotes)"))
+    problems.append(
+        document.problem(
+            loc, f"found {value!r} ({type(value).__name__}), expected text or a number (write it in quotes)"
+        )
+    )
     return str(value)
 
 
@@ -255,7 +261,9 @@ def problems_of(document: Document, error: ValidationError, at: Loc = (), model:
     problems = []
     seen: set[tuple[Loc, str]] = set()
     for item in error.errors(include_url=False):
-        loc, missing = _real_loc(document.data, at, item["loc"], keep_last=item["type"] in ("missing", "extra_forbidden"))
+        loc, missing = _real_loc(
+            document.data, at, item["loc"], keep_last=item["type"] in ("missing", "extra_forbidden")
+        )
         message = _message(item, loc, missing, model, document)
         if (loc, message) not in seen:
             seen.add((loc, message))
@@ -270,7 +278,9 @@ def _real_loc(data: Any, at: Loc, loc: Sequence[str | int], *, keep_last: bool) 
         node = node[step]
     real: list[str | int] = list(at)
     for position, step in enumerate(loc):
-        there = (isinstance(node, dict) and step in node) or (isinstance(node, list) and isinstance(step, int) and step < len(node))
+        there = (isinstance(node, dict) and step in node) or (
+            isinstance(node, list) and isinstance(step, int) and step < len(node)
+        )
         if there:
             node = node[step]
             real.append(step)
@@ -295,7 +305,17 @@ def _message(item: Mapping[str, Any], loc: Loc, missing: str, model: Any, docume
         options = str(context["expected"]).replace("'", "")
         names = [part.strip() for chunk in options.split(" or ") for part in chunk.split(",")]
         return f"found {_short(found)}, expected one of {', '.join(names)}{nearest(str(found), names)}"
-    if kind in ("string_type", "int_type", "float_type", "bool_type", "list_type", "dict_type", "model_type", "mapping_type", "model_attributes_type"):
+    if kind in (
+        "string_type",
+        "int_type",
+        "float_type",
+        "bool_type",
+        "list_type",
+        "dict_type",
+        "model_type",
+        "mapping_type",
+        "model_attributes_type",
+    ):
         expected = {
             "string_type": "text", "int_type": "a whole number", "float_type": "a number", "bool_type": "true or false",
             "list_type": "a list", "dict_type": "a mapping", "model_type": "a mapping", "mapping_type": "a mapping",

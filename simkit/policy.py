@@ -78,7 +78,10 @@ class Policy:
             plain["about"] = self.about
         order = self.order.plain()
         if self.order_by_pool:
-            order = {"pools": {pool: spec.plain() for pool, spec in sorted(self.order_by_pool.items())}, "default": order}
+            order = {
+                "pools": {pool: spec.plain() for pool, spec in sorted(self.order_by_pool.items())},
+                "default": order,
+            }
         plain["order"] = order
         for slot in _CHAINS:
             chain = getattr(self, slot)
@@ -93,7 +96,13 @@ class Policy:
     @property
     def mechanisms(self) -> tuple[MechanismSpec, ...]:
         singles = [getattr(self, slot) for slot in _SINGLES]
-        return (self.order, *self.order_by_pool.values(), *self.admission, *self.limits, *(spec for spec in singles if spec))
+        return (
+            self.order,
+            *self.order_by_pool.values(),
+            *self.admission,
+            *self.limits,
+            *(spec for spec in singles if spec),
+        )
 
     @property
     def digest(self) -> str:
@@ -110,7 +119,11 @@ class Policy:
         if self.order.name not in ("weighted_fair", "drr"):
             return {}
         outer = by if isinstance(by, str) else by[0]
-        return {"by": outer, "weights": dict(self.order.params.get("weights", {})), "default": self.order.params.get("default", 1)}
+        return {
+            "by": outer,
+            "weights": dict(self.order.params.get("weights", {})),
+            "default": self.order.params.get("default", 1),
+        }
 
 
 def adapter(cls: type[Any]) -> TypeAdapter[Any]:
@@ -150,7 +163,9 @@ def load_policy(
     if isinstance(source, type):
         spec = MechanismSpec("order", getattr(source, "mechanism_name", "") or source.__name__, {}, source)
         if getattr(source, "slot", None) != "order":
-            raise UsageError(f"{source.__name__} is no order: mark it with @mechanism and give it push, pop and len, or rank")
+            raise UsageError(
+                f"{source.__name__} is no order: mark it with @mechanism and give it push, pop and len, or rank"
+            )
         adapter(source)
         return Policy(spec.name, spec)
     if isinstance(source, Mapping):
@@ -377,5 +392,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(value, Mapping) and value:
         return {key: item for name, inner in value.items() for key, item in _flat(inner, f"{prefix}{name}.").items()}
     if isinstance(value, list) and value:
-        return {key: item for number, inner in enumerate(value) for key, item in _flat(inner, f"{prefix}{number}.").items()}
+        return {
+            key: item for number, inner in enumerate(value) for key, item in _flat(inner, f"{prefix}{number}.").items()
+        }
     return {prefix.rstrip("."): value}

@@ -368,7 +368,9 @@ def _topological(run_id: str, names: Sequence[str], after: Sequence[Sequence[str
     for place, befores in enumerate(after):
         for before in befores:
             if before not in number:
-                raise UsageError(f"run {run_id!r}, task {names[place]!r}: after names {before!r}, which the run does not have")
+                raise UsageError(
+                    f"run {run_id!r}, task {names[place]!r}: after names {before!r}, which the run does not have"
+                )
             followers[number[before]].append(place)
     free = [place for place, count in enumerate(missing) if not count]
     order = []
