@@ -264,7 +264,7 @@ def problems_of(document: Document, error: ValidationError, at: Loc = (), model:
         loc, missing = _real_loc(
             document.data, at, item["loc"], keep_last=item["type"] in ("missing", "extra_forbidden")
         )
-        message = _message(item, loc, missing, model, document)
+        message = _message(item, loc, missing, model)
         if (loc, message) not in seen:
             seen.add((loc, message))
             problems.append(document.problem(loc, message, at_key=item["type"] == "extra_forbidden"))
@@ -289,7 +289,7 @@ def _real_loc(data: Any, at: Loc, loc: Sequence[str | int], *, keep_last: bool) 
     return tuple(real), ""
 
 
-def _message(item: Mapping[str, Any], loc: Loc, missing: str, model: Any, document: Document) -> str:
+def _message(item: Mapping[str, Any], loc: Loc, missing: str, model: Any) -> str:
     kind, context = item["type"], item.get("ctx") or {}
     if kind == "missing":
         return f"the key {missing!r} is missing"

@@ -53,6 +53,25 @@ def text_luck(run_id: str) -> int:
     return mix(*run_id.encode())
 
 
+def canonical(trace: Trace) -> Trace:
+    """The same trace with code tables in order of first appearance and without unused entries, as a reader would number them."""
+    tables: list[tuple[Any, str, str]] = [
+        (trace.runs, "tenant", "tenants"), (trace.runs, "cls", "classes"), (trace.runs, "workflow", "workflows"),
+        (trace.runs, "session", "sessions"), (trace.tasks, "task_id", "task_ids"), (trace.tasks, "pool", "pools"),
+        (trace.tasks, "tier", "tiers"), (trace.tasks, "cache_key", "cache_keys"), (trace.tasks, "demand", "demands"),
+    ]  # fmt: skip
+    for columns, name, table in tables:
+        codes = getattr(columns, name)
+        used, first = np.unique(codes, return_index=True)
+        order = used[np.argsort(first)]
+        order = order[order >= 0]
+        renumber = np.full(len(getattr(trace, table)) + 1, -1, dtype=np.int32)  # the last entry serves code -1
+        renumber[order] = np.arange(len(order), dtype=np.int32)
+        setattr(columns, name, renumber[codes])
+        setattr(trace, table, [getattr(trace, table)[code] for code in order.tolist()])
+    return trace
+
+
 def single_task(
     arrival_ns: ArrayLike,
     service_ns: ArrayLike,

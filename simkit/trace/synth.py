@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simkit.model import NEVER_NS, UsageError
 from simkit.rng import Streams
-from simkit.trace.build import Codes, DemandCodes
+from simkit.trace.build import Codes, DemandCodes, canonical
 from simkit.trace.distributions import Floats
 from simkit.trace.table import RunColumns, TaskColumns, Trace
 from simkit.trace.workload import CacheKeys, DeadlineFactor, NoisyEstimate, SourceSpec, TaskSpec, WorkflowSpec, Workload
@@ -71,7 +71,7 @@ def synthesise(workload: Workload, *, streams: Streams, horizon_ns: int = NEVER_
     parts = [part for part in parts if len(part.arrival_ns)]
     if not parts:
         raise UsageError("the workload makes no run at all: look at start, until, count and the horizon")
-    return _merge(parts, tables, streams.seed)
+    return canonical(_merge(parts, tables, streams.seed))
 
 
 def _draw(source: SourceSpec, workflow: WorkflowSpec, streams: Streams, horizon_ns: int, tables: _Tables) -> _Part:
