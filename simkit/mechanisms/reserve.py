@@ -21,7 +21,7 @@ class Reserve(Limit):
 
     Rule: R slots of the pool are reserved; u of them are in use by chosen rows (any slot a chosen row uses counts). Another row may
     start only if the slots still free after its start cover the unused part, R - u. Chosen rows are never held by this limit and may use
-    more than R. With `lend` the unused part is kept only as far as chosen rows wait for it (one slot for each waiting row): idle
+    more than R. With `lend` the unused part is kept only as far as chosen rows queue for the pool (one slot for each): idle
     reserve is lent out and comes back as slots are given back, so a chosen row may have to wait for one ending.
 
     R is `slots`, or ceil(`fraction` x capacity), at least 1; so in small pools it is more than the fraction (15 % of 4 slots is 1). A
