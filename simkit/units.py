@@ -151,7 +151,9 @@ def parse_whole(value: Any) -> int:
 def parse_name(value: Any) -> str:
     """A name: text that is not empty and has no control characters."""
     if not isinstance(value, str):
-        raise ValueError(f"found {value!r}, expected a name (write it in quotes if it looks like a number or a truth value)")
+        raise ValueError(
+            f"found {value!r}, expected a name (write it in quotes if it looks like a number or a truth value)"
+        )
     if not value.strip() or any(ord(sign) < 32 or ord(sign) == 127 for sign in value):
         raise ValueError(f"found {value!r}, expected a name: not empty, without control characters")
     return value

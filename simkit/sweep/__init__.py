@@ -1,1 +1,6 @@
-"""simkit.sweep"""
+"""Many simulations: executors that survive a killed worker, and the replications of a comparison."""
+
+from simkit.sweep.executors import Failed, run_all
+from simkit.sweep.replicate import Replication, replicate
+
+__all__ = ["Failed", "Replication", "replicate", "run_all"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from simkit.trace.table import SCHEMA, Trace
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as _  # makes pa.parquet available
+        pa = importlib.import_module("pyarrow")
+        importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise UsageError("Parquet needs pyarrow: install simkit[parquet], or use .jsonl.gz") from None
     return pa
