@@ -401,7 +401,7 @@ def _mode_times(window: _Window) -> dict[str, float]:
     mode = [0, *(modes.index(log.reasons[code]) for code in log.events.reason[switches].tolist())]
     lengths = np.diff(np.clip(at, window.begin, window.end)) / NS_PER_S
     return {
-        f"mode_s.{name}": math.fsum(float(l) for l, m in zip(lengths, mode, strict=True) if m == number)
+        f"mode_s.{name}": math.fsum(float(length) for length, m in zip(lengths, mode, strict=True) if m == number)
         for number, name in enumerate(modes)
     }
 

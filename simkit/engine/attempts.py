@@ -30,6 +30,7 @@ class Attempts:
         limits = world.mechanisms.limits
         self._starts = [limit.start for limit in limits if type(limit).start is not Limit.start]
         self._finishes = [limit.finish for limit in limits if type(limit).finish is not Limit.finish]
+        self.leavers = [limit.left for limit in limits if type(limit).left is not Limit.left]
         self._retry = world.mechanisms.retry
         self._earns = self._retry is not None and type(self._retry).first is not Retry.first
         self._running: dict[int, int] | None = None  # row -> pool, kept only when a backfill plans with it
@@ -52,8 +53,8 @@ class Attempts:
             world.pools[place].take_slots(slots)
         for start in self._starts:
             start(row, now_ns)
-        if world.running_counters:
-            world.count(world.running_counters, row, pool.number, shape.slots)
+        for counter in pool.running_counters:
+            counter.add(row, shape.slots)
         if self._running is not None:
             self._running[row] = pool.number
         world.running += 1
@@ -155,7 +156,7 @@ class Attempts:
             (row, world.attempts[row], world.ready_ns[row], world.start_ns[row], world.end_ns[row],
              world.recorder.reason(error))
         )  # fmt: skip
-        world.start_ns[row] = world.end_ns[row] = -1
+        world.ready_ns[row] = world.start_ns[row] = world.end_ns[row] = -1
 
     def _queue_again(self, row: int) -> None:
         world = self._world
@@ -173,8 +174,8 @@ class Attempts:
         pool = world.pools[shape.pool]
         if self._running is not None:
             del self._running[row]
-        if world.running_counters:
-            world.count(world.running_counters, row, pool.number, -shape.slots)
+        for counter in pool.running_counters:
+            counter.add(row, -shape.slots)
         for finish in self._finishes:
             finish(row, now_ns)
         if pool.tells_finished:

@@ -12,14 +12,13 @@ often as taken, queue counts that match the rows. With ``strict`` the finished l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simkit.log import RunLog
-from simkit.model import FaultSpec, LawViolation, Outcome, PlatformSpec, TaskState
+from simkit.model import LawViolation, Outcome, TaskState
 
 if TYPE_CHECKING:
     from simkit.engine.world import World
@@ -59,13 +58,14 @@ def check_partition(log: RunLog) -> None:
         _broken(log, "every outcome is one of the nine", ~known)
 
 
-def check_log(log: RunLog, platform: PlatformSpec, faults: Sequence[FaultSpec] = ()) -> None:
+def check_log(log: RunLog, world: World) -> None:
     """The strict laws on a finished log."""
     _check_causality(log)
+    _check_precedence(log, world)
     _check_states(log)
     _check_capacity(log)
-    if not faults:
-        _check_work_conservation(log, platform)
+    if not world.faults:
+        _check_work_conservation(log, world)
 
 
 def _broken(log: RunLog, law: str, where: NDArray[np.bool_]) -> None:
@@ -106,6 +106,16 @@ def _check_causality(log: RunLog) -> None:
         _broken(log, "L1 nothing after the horizon", wrong)
 
 
+def _check_precedence(log: RunLog, world: World) -> None:
+    """L2, on the first submissions: their rows are the trace's tasks."""
+    tasks = world.trace.tasks
+    task = np.repeat(np.arange(world.trace.task_count), np.diff(tasks.after_ptr))
+    ready, end = np.asarray(log.rows.ready_ns), np.asarray(log.rows.end_ns)
+    wrong = (ready[task] >= 0) & (end[tasks.after] >= 0) & (ready[task] < end[tasks.after])
+    if wrong.any():
+        _broken(log, "L2 ready after the predecessors' ends", wrong)
+
+
 def _check_states(log: RunLog) -> None:
     rows = log.rows
     done = rows.state == TaskState.DONE
@@ -136,32 +146,35 @@ def _check_capacity(log: RunLog) -> None:
             _broken(log, f"L3 capacity of {log.names['pool'][int(place)]}", wrong)
 
 
-def _check_work_conservation(log: RunLog, platform: PlatformSpec) -> None:
-    """L4 on pools whose every row takes one slot of it alone and that no limit ever held anything in."""
+def _check_work_conservation(log: RunLog, world: World) -> None:
+    """L4 on pools whose tasks need one slot there and nothing else, and in which no limit ever held anything."""
     row, ready, start, end = _intervals(log)
     pool = log.rows.pool[row]
     held = set(np.unique(log.holds.pool).tolist())
-    for number, spec in enumerate(platform.pools):
+    mixed = {shape.pool for shape in world.layout.shapes if shape.slots != 1 or shape.others}
+    lent = {place for shape in world.layout.shapes for place, _ in shape.others}
+    for number, spec in enumerate(world.platform.pools):
         here = pool == number
-        plain = spec.slots is not None and number not in held and (log.rows.slots[row[here]] == 1).all()
-        if not plain or not here.any():
-            continue
-        _no_idle_slot_beside_waiting(log, spec.name, int(spec.slots or 0), ready[here], start[here], end[here])
+        if spec.slots is not None and number not in held | mixed | lent and here.any():
+            _no_idle_slot_beside_waiting(log, spec.name, spec.slots, row[here], ready[here], start[here], end[here])
 
 
 def _no_idle_slot_beside_waiting(
-    log: RunLog, name: str, slots: int, ready: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
+    log: RunLog,
+    name: str,
+    slots: int,
+    row: NDArray[np.int64],
+    ready: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
 ) -> None:
     """Over the intervals between consecutive instants: waiting > 0 implies in use = slots."""
     last = np.iinfo(np.int64).max
     started = start >= 0
-    leaves = np.where(started, start, last)  # rows that left unserved are not judged here
-    if (~started).any():
-        unserved_done = (
-            ~started & np.isin(log.rows.state, [TaskState.CANCELLED, TaskState.DROPPED, TaskState.COALESCED]).any()
-        )
-        if unserved_done.any():
-            return
+    left_unserved = ~started & (log.rows.state[row] != TaskState.PENDING)
+    if left_unserved.any():
+        return  # when they left is not in the log
+    leaves = np.where(started, start, last)
     instants = np.unique(np.concatenate([ready, start[started], end[end >= 0]]))
     waiting = _step(ready, +1, instants) + _step(leaves, -1, instants)
     busy = _step(start[started], +1, instants) + _step(np.where(end >= 0, end, last)[started], -1, instants)

@@ -12,7 +12,7 @@ from simkit.mechanisms.base import Backfill, Order
 from simkit.model import Drop, Hold
 
 if TYPE_CHECKING:
-    from simkit.engine.world import World
+    from simkit.engine.world import Counter, World
 
 _BACKFILL_DEPTH = 100
 
@@ -38,6 +38,8 @@ class Pool:
         self._backfill = backfill
         self._stuck_on: set[Pool] = set()  # pools whose head waits for slots of this one
         self._waits_for_own = False  # groups are parked until slots of this pool free up
+        self.waiting_counters: list[Counter] = []
+        self.running_counters: list[Counter] = []
         self.tracks_age = False  # somebody may ask for the age of the oldest waiting row
         self._by_age: deque[tuple[int, int]] = deque()
         self._slots, self._estimate_ns = world.rows.slots, world.rows.estimate_ns
@@ -57,25 +59,30 @@ class Pool:
             self._by_age.append((now_ns, row))
             if len(self._by_age) > 64 + 2 * self.waiting:
                 self.oldest_wait_ns()  # drops what has left
-        world = self._world
-        if world.waiting_counters:
-            world.count(world.waiting_counters, row, self.number, 1)
+        for counter in self.waiting_counters:
+            counter.add(row, 1)
         if self.capacity > self.used and not self.marked:
             self.marked = True
-            world.dirty.append(self)
+            self._world.dirty.append(self)
 
     def forget(self, row: int) -> None:
         """`row` leaves the queue unserved (its order skips it when it comes up)."""
         self._left_queue(row)
         self.order.remove(row)
+        self._tell_left(row)
 
     def _left_queue(self, row: int) -> None:
-        world = self._world
         self._queued[row] = False
         self.waiting -= 1
         self.queued_work_ns -= self._slots[row] * self._estimate_ns[row]
-        if world.waiting_counters:
-            world.count(world.waiting_counters, row, self.number, -1)
+        for counter in self.waiting_counters:
+            counter.add(row, -1)
+
+    def _tell_left(self, row: int) -> None:
+        """Limits that count waiting rows hear that `row` went without starting."""
+        now_ns = self._world.clock.now_ns
+        for left in self._world.attempts_part.leavers:
+            left(row, now_ns)
 
     def oldest_wait_ns(self) -> int:
         """Age of the oldest waiting row. Amortised O(1): rows that left are dropped from the front once."""
@@ -123,6 +130,7 @@ class Pool:
         if isinstance(answer, Drop):
             self.order.take(now_ns)
             self._left_queue(row)
+            self._tell_left(row)
             self._world.lifecycle.drop(row, answer.reason)
             return True
         if limit == SLOTS:

@@ -18,7 +18,7 @@ from simkit.engine.external import Api
 from simkit.engine.faults import Faults
 from simkit.engine.gates import Gates
 from simkit.engine.lifecycle import Lifecycle
-from simkit.engine.outcome import run_log
+from simkit.engine.outcome import first_capacities, run_log
 from simkit.engine.pool import Pool
 from simkit.engine.tables import capacity_of
 from simkit.engine.world import LiveContext, LiveView, World
@@ -122,7 +122,7 @@ class Simulation:
                 log = run_log(world, self.header)
         laws.check_partition(log)
         if strict:
-            laws.check_log(log, world.platform, world.faults)
+            laws.check_log(log, world)
         return log
 
     # --- wiring ---
@@ -177,6 +177,7 @@ class Simulation:
             pool = Pool(world, number, name, capacity, orders[number], slots.backfill)
             pool.tracks_age = bool(slots.admission or slots.limits or slots.overload)
             world.pools.append(pool)
+        world.recorder.capacity.extend(first_capacities(world))
         for number, spec in enumerate(world.platform.apis):
             world.apis.append(Api(number, spec, world.pools[world.layout.pool_count + number]))
 

@@ -66,12 +66,14 @@ class Submission:
 class Counter:
     """A live count per code of one attribute over some pools (see `Context.waiting_by`)."""
 
-    __slots__ = ("codes", "counts", "pools")
+    __slots__ = ("_codes", "counts")
 
-    def __init__(self, codes: Sequence[int] | None, size: int, pools: frozenset[int]) -> None:
-        self.codes = codes  # None: everything counts as code 0
+    def __init__(self, codes: Sequence[int] | None, size: int) -> None:
+        self._codes = codes  # None: everything counts as code 0
         self.counts = [0] * size
-        self.pools = pools
+
+    def add(self, row: int, amount: int) -> None:
+        self.counts[0 if self._codes is None else self._codes[row]] += amount
 
 
 class World:
@@ -114,8 +116,6 @@ class World:
         self.open_runs = 0
         self.running = 0
         self.service_ns = self.rows.derive(trace.tasks.service_ns)
-        self.waiting_counters: list[Counter] = []
-        self.running_counters: list[Counter] = []
 
     def lay_out(self) -> None:
         """Make the lists that the general path works on."""
@@ -230,24 +230,19 @@ class World:
 
     def counter(self, kind: str, attribute: str | Sequence[int], pools: Sequence[int] | None) -> list[int]:
         """Subscribe to a live count (`kind` "waiting" | "running")."""
-        everywhere = range(len(self.platform.places))
-        chosen = frozenset(everywhere if pools is None else pools)
         if not isinstance(attribute, str):
-            counter = Counter(attribute, max(attribute, default=0) + 1, chosen)
+            counter = Counter(attribute, max(attribute, default=0) + 1)
         elif attribute == "all":
-            counter = Counter(None, 1, chosen)
+            counter = Counter(None, 1)
         elif attribute in _COUNTABLE:
             column: list[int] = getattr(self.rows, _COUNTABLE[attribute])
-            counter = Counter(column, len(self.names[attribute]), chosen)
+            counter = Counter(column, len(self.names[attribute]))
         else:
             raise ValueError(f"cannot count by {attribute!r}: expected tenant, class, pool, all or a column of codes")
-        (self.waiting_counters if kind == "waiting" else self.running_counters).append(counter)
+        for number in range(len(self.pools)) if pools is None else dict.fromkeys(pools):
+            pool = self.pools[number]
+            (pool.waiting_counters if kind == "waiting" else pool.running_counters).append(counter)
         return counter.counts
-
-    def count(self, counters: list[Counter], row: int, pool: int, amount: int) -> None:
-        for counter in counters:
-            if pool in counter.pools:
-                counter.counts[counter.codes[row] if counter.codes is not None else 0] += amount
 
 
 _COUNTABLE = {"tenant": "tenant", "class": "cls", "pool": "pool"}
