@@ -1,260 +1,70 @@
-"""Compare policies on the same demand: paired differences over replications, with intervals and verdicts.
+"""Compare policies on the same demand: what differs, by how much, how sure that is, and which policy to choose.
 
-Replication k of every policy replays the same trace, so differences are taken within replications (common random numbers) and judged by a
-Student-t interval over them. Metrics whose change is told as a ratio get a bootstrap interval (BCa) for it as well. All tests of a table
-are corrected together (Holm 1979).
+A `Comparison` holds the summaries of all policies over the same replications and reads everything else from them: intervals, paired
+differences with verdicts (rules in `simkit.stats`), the ladder (each policy against the one below it), a recommendation.
 
-The verdict on a difference, with the metric's direction and an equivalence margin (a fraction of the baseline's mean):
-
-* ``better`` / ``worse``: the Holm-corrected test rejects "no difference" at 5 % and the interval lies off zero.
-* ``no difference shown``: the whole interval lies within the margin.
-* ``inconclusive``: neither. More replications would tell.
+Two tables of differences are each corrected as a whole (Holm): the headline metrics over everything, and, where there are several classes,
+four metrics of each class.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simkit.rng import Streams
+from simkit.advice import Recommendation, Rung, recommend, rung
+from simkit.catalogue import CLASS_HEADLINES, GUARDS, HEADLINES, digits, direction, split_key
+from simkit.model import UsageError
+from simkit.stats import (
+    BETTER,
+    HIGHER,
+    LOWER,
+    NEUTRAL,
+    OPEN,
+    SAME,
+    WORSE,
+    Difference,
+    Estimate,
+    estimate,
+    holm,
+    judged,
+    paired,
+    replications_for,
+    t_interval,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from simkit.metrics import Summary
+    from simkit.report.figures import Plots
 
-Floats = NDArray[np.float64]
+__all__ = [
+    "BETTER", "GUARDS", "HEADLINES", "HIGHER", "LOWER", "NEUTRAL", "OPEN", "SAME", "WORSE", "Comparison", "Difference", "Estimate",
+    "Recommendation", "Rung", "clean", "digits", "direction", "estimate", "holm", "needs_more", "t_interval",
+]  # fmt: skip
 
-LEVEL = 0.05
-BETTER, WORSE, SAME, OPEN = "better", "worse", "no difference shown", "inconclusive"
+SCHEMA = "simkit.results/1"
 
-HIGHER, LOWER, NEUTRAL = 1, -1, 0
-_DIRECTIONS = {
-    "goodput_per_s": HIGHER, "success_rate": HIGHER, "verified": HIGHER, "completed": HIGHER, "jain": HIGHER, "stable": HIGHER,
-    "latency_s": LOWER, "wait_s": LOWER, "queue_age_s": LOWER, "deadline_miss_rate": LOWER, "cost_usd": LOWER,
-    "cost_per_verified_usd": LOWER, "false_completions": LOWER, "unverified": LOWER, "failed": LOWER, "dead_lettered": LOWER,
-    "timed_out": LOWER, "rejected": LOWER, "shed": LOWER, "unfinished": LOWER, "starved": LOWER, "duplicate_executions": LOWER,
-    "wasted_work_s": LOWER, "retry_amplification": LOWER, "api_429": LOWER, "share_error": LOWER, "recovery_s": LOWER,
-    "mode_switches": LOWER, "queue_depth": LOWER, "queue_depth_max": LOWER, "queued_work_s": LOWER,
-}  # fmt: skip
+MOST_TENANTS = 100
+"""A JSON document lists at most so many tenants (those with most runs) and says how many it left out."""
 
-HEADLINES = (
-    "goodput_per_s", "success_rate", "latency_s.p50", "latency_s.p95", "latency_s.p99", "wait_s.p95", "deadline_miss_rate",
-    "false_completions", "starved", "unfinished", "api_429", "retry_amplification", "cost_per_verified_usd",
-)  # fmt: skip
-"""The metrics that a comparison judges, in the order in which it shows them."""
-
-GUARDS = ("success_rate", "false_completions", "starved", "deadline_miss_rate")
-"""A recommended policy must not be worse than the best one on these."""
-
-
-def direction(metric: str) -> int:
-    """Whether more (HIGHER) or less (LOWER) of a metric is better; NEUTRAL when neither is."""
-    return _DIRECTIONS.get(metric, _DIRECTIONS.get(metric.split(".", maxsplit=1)[0], NEUTRAL))
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A metric over replications: mean and 95 % interval (None for fewer than two values), NaN values left out but counted."""
-
-    values: tuple[float, ...]
-    mean: float
-    ci95: tuple[float, float] | None
-    undefined: int = 0
-
-    @property
-    def half_width(self) -> float:
-        return math.nan if self.ci95 is None else (self.ci95[1] - self.ci95[0]) / 2
-
-
-def estimate(values: Iterable[float]) -> Estimate:
-    """Mean and Student-t interval."""
-    every = tuple(float(value) for value in values)
-    known = np.array([value for value in every if not math.isnan(value)])
-    if not len(known):
-        return Estimate(every, math.nan, None, len(every))
-    mean = float(np.mean(known))
-    interval = t_interval(known)
-    return Estimate(every, mean, interval, len(every) - len(known))
-
-
-def t_interval(values: Floats, level: float = LEVEL) -> tuple[float, float] | None:
-    """The Student-t interval of the mean at 1 - `level`; None for fewer than two values or infinite ones."""
-    if len(values) < 2 or not np.isfinite(values).all():
-        return None
-    from scipy.stats import t
-
-    mean = float(np.mean(values))
-    half = float(t.ppf(1 - level / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    return (mean - half, mean + half)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """`policy` against `baseline` on one metric: mean of the paired differences and what it means."""
-
-    policy: str
-    baseline: str
-    metric: str
-    mean: float
-    ci95: tuple[float, float] | None
-    p: float  # two-sided paired t test, before correction; NaN when it cannot be computed
-    p_holm: float
-    verdict: str
-    ratio: float  # mean of the policy / mean of the baseline; NaN when the baseline's is 0
-    ratio_ci95: tuple[float, float] | None
-    pairs: int
-    note: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def differences(
-    results: Mapping[str, Sequence[Summary]],
-    baseline: str,
-    *,
-    metrics: Sequence[str] = HEADLINES,
-    margin: float = 0.02,
-    policies: Sequence[str] | None = None,
-) -> list[Difference]:
-    """Every policy but the baseline on every metric, corrected together."""
-    raw = [
-        _paired(_values(results[policy], metric), _values(results[baseline], metric), policy, baseline, metric)
-        for policy in (policies or results)
-        if policy != baseline
-        for metric in metrics
-        if any(not math.isnan(value) for name in (policy, baseline) for value in _values(results[name], metric))
-    ]
-    corrected = holm([item.p for item in raw])
-    bases = {metric: estimate(_values(results[baseline], metric)).mean for metric in metrics}
-    return [
-        _judged(item, p_holm, margin * abs(bases[item.metric]) if not math.isnan(bases[item.metric]) else 0.0)
-        for item, p_holm in zip(raw, corrected, strict=True)
-    ]
-
-
-def _values(summaries: Sequence[Summary], metric: str) -> list[float]:
-    return [float(summary.metrics.get(metric, math.nan)) for summary in summaries]
-
-
-def _paired(ours: Sequence[float], theirs: Sequence[float], policy: str, baseline: str, metric: str) -> Difference:
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if not (math.isnan(a) or math.isnan(b))]
-    lost = len(ours) - len(pairs)
-    note = f"undefined in {lost} of {len(ours)} replications" if lost else ""
-    if not pairs:
-        return Difference(policy, baseline, metric, math.nan, None, math.nan, math.nan, OPEN, math.nan, None, 0, note)
-    first, second = np.array(pairs).T
-    gaps = first - second
-    interval = t_interval(gaps)
-    if not gaps.any():
-        p = 1.0
-    elif interval is None:
-        p = math.nan
-    else:
-        p = _paired_p(gaps)
-    base = float(np.mean(second))
-    ratio = float(np.mean(first)) / base if base else math.nan
-    return Difference(
-        policy, baseline, metric, float(np.mean(gaps)), interval, p, p, OPEN, ratio, _ratio_interval(first, second, metric),
-        len(pairs), note,
-    )  # fmt: skip
-
-
-def _paired_p(gaps: Floats) -> float:
-    spread = float(np.std(gaps, ddof=1))
-    if spread <= 1e-12 * abs(float(np.mean(gaps))):
-        return 0.0  # every replication shows the same difference
-    from scipy.stats import t
-
-    score = float(np.mean(gaps)) / (spread / math.sqrt(len(gaps)))
-    return float(2 * t.sf(abs(score), len(gaps) - 1))
-
-
-def _ratio_interval(first: Floats, second: Floats, metric: str) -> tuple[float, float] | None:
-    """BCa bootstrap of the ratio of means over paired replications; None when there are too few or it degenerates."""
-    if len(first) < 5 or not (second > 0).all() or not (np.isfinite(first).all() and np.isfinite(second).all()):
-        return None
-    if np.ptp(first / second) < 1e-12:
-        ratio = float(first[0] / second[0])
-        return (ratio, ratio)
-    from scipy.stats import bootstrap
-
-    def ratio_of_means(a: Floats, b: Floats, axis: int = -1) -> Any:
-        return np.mean(a, axis=axis) / np.mean(b, axis=axis)
-
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a degenerate bootstrap distribution is answered with NaN, handled below
-        result = bootstrap(
-            (first, second),
-            ratio_of_means,
-            paired=True,
-            method="BCa",
-            n_resamples=999,
-            rng=Streams(0).of(f"bootstrap/{metric}"),
-        )
-    low, high = float(result.confidence_interval.low), float(result.confidence_interval.high)
-    return None if math.isnan(low) or math.isnan(high) else (low, high)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction; NaN stays NaN and does not count."""
-    known = [(p, place) for place, p in enumerate(p_values) if not math.isnan(p)]
-    corrected = [math.nan] * len(p_values)
-    highest = 0.0
-    for rank, (p, place) in enumerate(sorted(known)):
-        highest = max(highest, min(1.0, (len(known) - rank) * p))
-        corrected[place] = highest
-    return corrected
-
-
-def _judged(item: Difference, p_holm: float, margin: float) -> Difference:
-    from dataclasses import replace
-
-    return replace(item, p_holm=p_holm, verdict=_verdict(item, p_holm, margin))
-
-
-def _verdict(item: Difference, p_holm: float, margin: float) -> str:
-    if item.pairs and item.mean == 0.0 and item.p == 1.0:
-        return SAME
-    if item.ci95 is None:
-        return OPEN
-    low, high = item.ci95
-    if not math.isnan(p_holm) and p_holm < LEVEL and not low <= 0 <= high:
-        way = direction(item.metric)
-        within = max(abs(low), abs(high)) <= margin
-        if within:
-            return SAME
-        if way != NEUTRAL:
-            return BETTER if (item.mean > 0) == (way == HIGHER) else WORSE
-        return "higher" if item.mean > 0 else "lower"
-    if max(abs(low), abs(high)) <= margin:
-        return SAME
-    return OPEN
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the ladder: does `policy` earn what it adds over `below`?"""
-
-    policy: str
-    below: str
-    verdict: str  # of the primary metric
-    earned: str  # "yes" | "no" | "not shown"
-    gains: tuple[str, ...]  # metrics on which it is better
-    losses: tuple[str, ...]
+_GROUPS = {"class": "by_class", "tenant": "by_tenant", "pool": "pools"}
 
 
 @dataclass
 class Comparison:
-    """Results of several policies on the same replications: ``results[policy][replication]``."""
+    """Results of several policies on the same replications: ``results[policy][replication]``, policies from plain to elaborate.
+
+    `primary` is a metric, of everything or of one part (``"latency_s.p95[class=interactive]"``); `margin` a fraction of the baseline's mean
+    below which a difference does not matter; `details` what the report needs besides (digests, versions, logs of replication 0, command);
+    `expectations` judged lines (`simkit.check.Judgement`). Raises UsageError for a primary metric or baseline that nobody has.
+    """
 
     scenario: str
     seed: int
@@ -264,130 +74,197 @@ class Comparison:
     primary: str = "goodput_per_s"
     margin: float = 0.02
     about: str = ""
-    details: dict[str, Any] = field(
-        default_factory=dict
-    )  # digests, versions, logs of replication 0, ... for the report
+    details: dict[str, Any] = field(default_factory=dict)
     expectations: list[Any] = field(default_factory=list)
+    _found: dict[Any, list[Difference]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.results:
+            raise UsageError("nothing to compare: there are no results")
+        if self.baseline not in self.results:
+            names = ", ".join(self.results)
+            raise UsageError(f"there is no policy {self.baseline!r} to compare with (there are {names})")
+        metric, where = split_key(self.primary)
+        summaries = [summary for own in self.results.values() for summary in own]
+        for kind, name in where.items():
+            _refuse_unknown(name, {name for summary in summaries for name in getattr(summary, _GROUPS[kind])}, kind)
+        _refuse_unknown(metric, {name for summary in summaries for name in _table_of(summary, where)}, "metric")
+
+    # --- values ---
 
     @property
     def policies(self) -> list[str]:
         """In the scenario's order: the ladder from plain to elaborate."""
         return list(self.results)
 
-    def metric(self, policy: str, metric: str, where: Mapping[str, str] | None = None) -> Estimate:
-        """One metric of one policy over the replications."""
-        return estimate(summary.get(metric, where or {}) for summary in self.results[policy])
+    @cached_property
+    def classes(self) -> list[str]:
+        """Names of all classes, sorted."""
+        return sorted({name for own in self.results.values() for summary in own for name in summary.by_class})
 
-    def differences(self, baseline: str | None = None) -> list[Difference]:
-        """Everybody against `baseline` (default: the scenario's) on the headline metrics and the primary one."""
-        return differences(self.results, baseline or self.baseline, metrics=self.headlines, margin=self.margin)
+    def values(self, policy: str, metric: str, where: Mapping[str, str] | None = None) -> list[float]:
+        """One value per replication, NaN where it is undefined. Raises UsageError for an unknown policy."""
+        if policy not in self.results:
+            raise UsageError(f"there is no policy {policy!r} (there are {', '.join(self.results)})")
+        name, inner = split_key(metric)
+        place = where or inner
+        return [float(_table_of(summary, place).get(name, math.nan)) for summary in self.results[policy]]
+
+    def metric(self, policy: str, metric: str, where: Mapping[str, str] | None = None) -> Estimate:
+        """One metric of one policy over the replications, of everything or `where` {"class" | "tenant" | "pool": name}."""
+        return estimate(self.values(policy, metric, where))
 
     @property
     def headlines(self) -> tuple[str, ...]:
+        """The metrics that are judged; the primary one first when it is not among the usual ones."""
         return HEADLINES if self.primary in HEADLINES else (self.primary, *HEADLINES)
+
+    # --- differences ---
+
+    def differences(self, baseline: str | None = None, *, ratios: bool = True) -> list[Difference]:
+        """Every other policy against `baseline` (default: the scenario's): the headline metrics, then those of each class.
+
+        `ratios=False` leaves out the bootstrap intervals of the ratios. Raises UsageError for an unknown policy.
+        """
+        against = baseline or self.baseline
+        if against not in self.results:
+            raise UsageError(f"there is no policy {against!r} (there are {', '.join(self.results)})")
+        return self._table(tuple((policy, against) for policy in self.policies if policy != against), ratios=ratios)
+
+    def _table(self, pairs: tuple[tuple[str, str], ...], *, ratios: bool) -> list[Difference]:
+        """The differences of these pairs of policies, overall and by class, each of the two corrected as a whole."""
+        key = (ratios, *pairs)
+        if (True, *pairs) in self._found:
+            key = (True, *pairs)
+        if key not in self._found:
+            overall = [split_key(metric) for metric in self.headlines]
+            several = self.classes if len(self.classes) > 1 else []
+            by_class = [(metric, {"class": name}) for name in several for metric in CLASS_HEADLINES]
+            self._found[key] = [
+                item for metrics in (overall, by_class) for item in self._corrected(pairs, metrics, ratios=ratios)
+            ]
+        return self._found[key]
+
+    def _corrected(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        metrics: Sequence[tuple[str, Mapping[str, str]]],
+        *,
+        ratios: bool,
+    ) -> list[Difference]:
+        raw = []
+        for policy, against in pairs:
+            named = {"policy": policy, "baseline": against}
+            for metric, where in metrics:
+                ours, theirs = self.values(policy, metric, where), self.values(against, metric, where)
+                if not (np.isnan(ours).all() and np.isnan(theirs).all()):  # a metric that does not apply is no line
+                    raw.append(
+                        paired(ours, theirs, **named, metric=metric, where=where, margin=self.margin, ratio=ratios)
+                    )
+        return judged(raw, {metric: direction(metric) for metric, _ in metrics})
 
     def ladder(self) -> list[Rung]:
         """Each policy against the one before it."""
-        steps = []
-        for below, policy in zip(self.policies, self.policies[1:], strict=False):
-            found = differences(self.results, below, metrics=self.headlines, margin=self.margin, policies=[policy])
-            gains = tuple(item.metric for item in found if item.verdict == BETTER)
-            losses = tuple(item.metric for item in found if item.verdict == WORSE)
-            primary = next((item.verdict for item in found if item.metric == self.primary), OPEN)
-            earned = (
-                "yes"
-                if primary == BETTER or (gains and not losses and primary != WORSE)
-                else "no"
-                if primary == WORSE or losses
-                else "not shown"
+        pairs = tuple(zip(self.policies[1:], self.policies, strict=False))
+        table = self._table(pairs, ratios=False)
+        return [
+            rung(
+                policy, below, [item for item in table if (item.policy, item.baseline) == (policy, below)], self.primary
             )
-            steps.append(Rung(policy, below, primary, earned, gains, losses))
-        return steps
+            for policy, below in pairs
+        ]
 
-    def recommendation(self) -> tuple[str, str]:
-        """(policy, reason): the simplest policy that is not shown to be worse than the best one on the primary metric, and on no guard
-        metric either. Simpler = earlier in the scenario's list."""
-        best = self._best()
-        against = differences(self.results, best, metrics=(self.primary, *GUARDS), margin=self.margin)
-        worse = {item.policy: item.metric for item in against if item.verdict == WORSE}
-        for policy in self.policies:
-            if policy == best:
-                return best, f"best {self.primary} among the policies, and no simpler one keeps up with it"
-            if policy not in worse and not self._clearly_behind(policy, best):
-                return policy, f"no policy is shown to be better on {self.primary}, and it is the simplest"
-        return best, f"best {self.primary}"
+    @property
+    def recommendation(self) -> Recommendation:
+        """The simplest policy that nothing speaks against."""
+        return recommend(self)
 
-    def _best(self) -> str:
-        way = direction(self.primary) or HIGHER
-        scores = {policy: self.metric(policy, self.primary).mean for policy in self.policies}
-        known = [policy for policy in self.policies if not math.isnan(scores[policy])]
-        return max(known, key=lambda policy: way * scores[policy]) if known else self.policies[0]
+    # --- tables, documents, pages ---
 
-    def _clearly_behind(self, policy: str, best: str) -> bool:
-        """With too few replications for a test, a policy further behind than the margin does not count as tied."""
-        if self.replications >= 5:
-            return False
-        ours, theirs = self.metric(policy, self.primary).mean, self.metric(best, self.primary).mean
-        return math.isnan(ours) or abs(ours - theirs) > self.margin * abs(theirs)
-
-    def table(self) -> pd.DataFrame:
-        """A row per policy and metric: mean, interval, undefined."""
+    def table(self, by: str | None = None) -> pd.DataFrame:
+        """A row per policy and metric (and per class, tenant or pool with `by`): mean, interval, count of undefined replications."""
         import pandas as pd
 
+        if by is not None and by not in _GROUPS:
+            raise UsageError(f"table by {by!r}: expected class, tenant or pool")
         rows = []
         for policy in self.policies:
-            for name in sorted({metric for summary in self.results[policy] for metric in summary.metrics}):
-                found = self.metric(policy, name)
-                low, high = found.ci95 or (math.nan, math.nan)
-                rows.append((policy, name, found.mean, low, high, found.undefined))
-        return pd.DataFrame(rows, columns=["policy", "metric", "mean", "ci95_low", "ci95_high", "undefined"])
+            for name in self._names(policy, by):
+                tables = [_table_of(summary, {by: name} if by else {}) for summary in self.results[policy]]
+                for metric in sorted({metric for table in tables for metric in table}):
+                    found = estimate(table.get(metric, math.nan) for table in tables)
+                    low, high = found.ci95 or (math.nan, math.nan)
+                    rows.append((policy, name, metric, found.mean, low, high, found.undefined))
+        frame = pd.DataFrame(
+            rows, columns=["policy", by or "name", "metric", "mean", "ci95_low", "ci95_high", "undefined"]
+        )
+        return frame if by else frame.drop(columns="name")
+
+    def _names(self, policy: str, by: str | None) -> list[str]:
+        if by is None:
+            return [""]
+        return sorted({name for summary in self.results[policy] for name in getattr(summary, _GROUPS[by])})
 
     def differences_table(self, baseline: str | None = None) -> pd.DataFrame:
         """`differences` as a table."""
         import pandas as pd
 
-        return pd.DataFrame([item.as_dict() for item in self.differences(baseline)])
+        return pd.DataFrame([{**item.as_dict(), "metric": item.key} for item in self.differences(baseline)]).drop(
+            columns="where", errors="ignore"
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """The document that ``--json`` prints (NaN becomes null)."""
-        return clean(
+        """The document that ``--json`` prints: plain data, NaN and infinities are None."""
+        document: dict[str, Any] = clean(
             {
+                "schema": SCHEMA,
                 "scenario": self.scenario,
                 "seed": self.seed,
                 "replications": self.replications,
+                "baseline": self.baseline,
+                "primary": self.primary,
+                "margin": self.margin,
                 "versions": self.details.get("versions", {}),
                 "digests": self.details.get("digests", {}),
                 "policies": {policy: self._policy_json(policy) for policy in self.policies},
                 "differences": [item.as_dict() for item in self.differences()],
-                "ladder": [{name: getattr(rung, name) for name in Rung.__slots__} for rung in self.ladder()],
-                "recommendation": dict(zip(("policy", "reason"), self.recommendation(), strict=True)),
+                "ladder": [rung.as_dict() for rung in self.ladder()],
+                "recommendation": self.recommendation.as_dict(),
                 "expectations": [item.as_dict() for item in self.expectations],
                 "report": self.details.get("report"),
             }
         )
+        return document
 
     def _policy_json(self, policy: str) -> dict[str, Any]:
         summaries = self.results[policy]
 
         def over(tables: Sequence[Mapping[str, float]]) -> dict[str, Any]:
             names = sorted({name for table in tables for name in table})
-            found = {name: estimate(table.get(name, math.nan) for table in tables) for name in names}
-            return {
-                name: {"mean": item.mean, "ci95": list(item.ci95) if item.ci95 else None, "values": list(item.values)}
-                for name, item in found.items()
-            }
+            return {name: _plain(estimate(table.get(name, math.nan) for table in tables)) for name in names}
 
-        def grouped(attribute: str) -> dict[str, Any]:
-            tables = [getattr(summary, attribute) for summary in summaries]
-            names = sorted({name for table in tables for name in table})
-            return {name: over([table.get(name, {}) for table in tables]) for name in names[:MOST_NAMES]}
+        def grouped(attribute: str, names: Sequence[str]) -> dict[str, Any]:
+            return {name: over([getattr(summary, attribute).get(name, {}) for summary in summaries]) for name in names}
 
-        return {
+        kept, left_out = self._largest_tenants
+        plain = {
             "metrics": over([summary.metrics for summary in summaries]),
-            "by_class": grouped("by_class"),
-            "by_tenant": grouped("by_tenant"),
-            "pools": grouped("pools"),
+            "by_class": grouped("by_class", self._names(policy, "class")),
+            "by_tenant": grouped("by_tenant", kept),
+            "pools": grouped("pools", self._names(policy, "pool")),
         }
+        return {**plain, "by_tenant_left_out": left_out} if left_out else plain
+
+    @cached_property
+    def _largest_tenants(self) -> tuple[list[str], int]:
+        """The tenants to list, the same for every policy, and how many more there are."""
+        offered: dict[str, float] = {}
+        for own in self.results.values():
+            for summary in own:
+                for name, table in summary.by_tenant.items():
+                    offered[name] = max(offered.get(name, 0.0), table.get("offered", 0.0))
+        ranked = sorted(offered, key=lambda name: (-offered[name], name))
+        return sorted(ranked[:MOST_TENANTS]), max(0, len(ranked) - MOST_TENANTS)
 
     def report(self, folder: str) -> str:
         """Write the report into `folder`; returns the path of its page."""
@@ -395,14 +272,49 @@ class Comparison:
 
         return str(write_report(self, folder))
 
+    @property
+    def plot(self) -> Plots:
+        """Figures: ``comparison.plot.latency()`` and its like return matplotlib figures."""
+        from simkit.report.figures import Plots
+
+        return Plots.of(self)
+
     def _repr_html_(self) -> str:
         from simkit.report.html import fragment
 
         return fragment(self)
 
 
-MOST_NAMES = 100
-"""A JSON document lists at most this many tenants (in order of name)."""
+def _refuse_unknown(name: str, known: Collection[str], kind: str) -> None:
+    from difflib import get_close_matches
+
+    if name not in known:
+        near = get_close_matches(name, sorted(known), n=1)
+        raise UsageError(f"primary: there is no {kind} {name!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+
+
+def _table_of(summary: Summary, where: Mapping[str, str]) -> Mapping[str, float]:
+    if not where:
+        return summary.metrics
+    ((kind, name),) = where.items()
+    table: Mapping[str, float] = getattr(summary, _GROUPS[kind]).get(name, {})
+    return table
+
+
+def _plain(found: Estimate) -> dict[str, Any]:
+    return {"mean": found.mean, "ci95": found.ci95, "values": found.values}  # noqa: PD011 - a tuple of ours
+
+
+def needs_more(comparison: Comparison, precision: float) -> int:
+    """How many more replications would bring the primary metric's interval to +- `precision` (a fraction of the mean) under every policy;
+    0 when it is there. An estimate from the spread so far: run them and ask again.
+
+    Stopping when an interval happens to be short makes it cover a little less than stated; ten replications to start with keep that small.
+    """
+    wanted = [
+        replications_for(comparison.metric(policy, comparison.primary), precision) for policy in comparison.policies
+    ]
+    return max(0, *(total - comparison.replications for total in wanted))
 
 
 def clean(value: Any) -> Any:
@@ -411,23 +323,10 @@ def clean(value: Any) -> Any:
         return {str(key): clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [clean(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return clean(value.tolist())
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def digits(value: float, half_width: float | None) -> str:
-    """`value` with no more digits than its interval supports: the last digit shown is of the size of the interval's first."""
-    if math.isnan(value):
-        return "-"
-    if half_width is None or math.isnan(half_width) or half_width <= 0:
-        return f"{value:.4g}"
-    places = -math.floor(math.log10(half_width))
-    if places > 6:
-        return f"{value:.4g}"
-    if places <= 0:
-        scale = 10 ** (-places)
-        return f"{round(value / scale) * scale:,.0f}"
-    return f"{value:,.{places}f}"
