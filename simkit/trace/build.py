@@ -11,7 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simkit.model import NS_PER_S, UsageError
 from simkit.rng import mix
+from simkit.trace.records import IN_PROGRAMS, Keys, RecordErrors, check_run
 from simkit.trace.table import RunColumns, TaskColumns, Trace
+
+FLAGS = ("public", "optional", "verifies", "side_effect", "checkpointable")
 
 
 class Codes:
@@ -84,7 +87,8 @@ def single_task(
     deadline_ns: ArrayLike = -1,
     slots: Sequence[int] | int = 1,
 ) -> Trace:
-    """Runs of one task each, from arrays of equal length (arrivals sorted, ns)."""
+    """Runs of one task each, from arrays of equal length (arrivals sorted, ns). `slots` of its own pool; an estimate that is not given is
+    exact; a deadline counts from the arrival, -1 = none. Raises ValueError for arrays that are no trace."""
     arrival = np.asarray(arrival_ns, dtype=np.int64)
     service = np.asarray(service_ns, dtype=np.int64).reshape(-1, 1)
     estimate = service if estimate_ns is None else np.asarray(estimate_ns, dtype=np.int64).reshape(-1, 1)
@@ -123,8 +127,8 @@ def _regular(
     size, steps = service.shape
     if len(arrival) != size or estimate.shape != service.shape:
         raise ValueError(f"arrays differ in length: {len(arrival)} arrivals, {service.shape} services")
-    if size and (np.diff(arrival).min(initial=0) < 0 or arrival[0] < 0):
-        raise ValueError("arrivals must be sorted and not negative")
+    if size and (np.diff(arrival).min(initial=0) < 0 or arrival[0] < 0 or min(service.min(), estimate.min()) < 0):
+        raise ValueError("arrivals must be sorted, and no time may be negative")
     tenants, classes, demands = Codes(), Codes(), DemandCodes()
     tenant_codes = _code_column(tenants, tenant, size)
     class_codes = _code_column(classes, cls, size)
@@ -140,50 +144,52 @@ def _regular(
         demand[first[:-1]] = [by_need[int(need)] for need in slots]
     zeros, none = np.zeros(total, dtype=np.int64), np.full(total, -1, dtype=np.int32)
     flag = np.zeros(total, dtype=np.bool_)
-    return Trace(
-        runs=RunColumns(
-            run_id=[f"r{number}" for number in range(size)],
-            arrival_ns=arrival,
-            tenant=tenant_codes,
-            cls=class_codes,
-            priority=np.broadcast_to(np.asarray(priority, dtype=np.int64), (size,)).copy(),
-            deadline_ns=np.broadcast_to(np.asarray(deadline_ns, dtype=np.int64), (size,)).copy(),
-            workflow=np.zeros(size, dtype=np.int32),
-            session=np.full(size, -1, dtype=np.int32),
-            first_task=first,
-            luck=np.arange(size, dtype=np.uint64),
-            defect_p=np.zeros(size),
-            detect_p=np.ones(size),
-            max_rework=np.zeros(size, dtype=np.int32),
-        ),
-        tasks=TaskColumns(
-            task_id=np.tile(np.arange(steps, dtype=np.int32), size),
-            pool=np.tile(pool_of_step, size),
-            service_ns=service.reshape(-1),
-            estimate_ns=estimate.reshape(-1),
-            demand=demand,
-            tier=none,
-            tokens_in=zeros,
-            tokens_out=zeros.copy(),
-            cost_usd=np.zeros(total),
-            cache_key=none.copy(),
-            public=flag,
-            optional=flag.copy(),
-            verifies=flag.copy(),
-            side_effect=flag.copy(),
-            checkpointable=flag.copy(),
-            after_ptr=np.concatenate([[0], np.cumsum(degree)]),
-            after=np.flatnonzero(degree) - 1,
-        ),
-        tenants=tenants.names,
-        classes=classes.names,
-        pools=pool_codes.names,
-        workflows=["chain" if steps > 1 else "single"],
-        sessions=[],
-        task_ids=[f"t{step}" for step in range(steps)],
-        tiers=[],
-        cache_keys=[],
-        demands=demands.demands,
+    return canonical(
+        Trace(
+            runs=RunColumns(
+                run_id=[f"r{number}" for number in range(size)],
+                arrival_ns=arrival,
+                tenant=tenant_codes,
+                cls=class_codes,
+                priority=np.broadcast_to(np.asarray(priority, dtype=np.int64), (size,)).copy(),
+                deadline_ns=np.broadcast_to(np.asarray(deadline_ns, dtype=np.int64), (size,)).copy(),
+                workflow=np.zeros(size, dtype=np.int32),
+                session=np.full(size, -1, dtype=np.int32),
+                first_task=first,
+                luck=np.arange(size, dtype=np.uint64),
+                defect_p=np.zeros(size),
+                detect_p=np.ones(size),
+                max_rework=np.zeros(size, dtype=np.int32),
+            ),
+            tasks=TaskColumns(
+                task_id=np.tile(np.arange(steps, dtype=np.int32), size),
+                pool=np.tile(pool_of_step, size),
+                service_ns=service.reshape(-1),
+                estimate_ns=estimate.reshape(-1),
+                demand=demand,
+                tier=none,
+                tokens_in=zeros,
+                tokens_out=zeros.copy(),
+                cost_usd=np.zeros(total),
+                cache_key=none.copy(),
+                public=flag,
+                optional=flag.copy(),
+                verifies=flag.copy(),
+                side_effect=flag.copy(),
+                checkpointable=flag.copy(),
+                after_ptr=np.concatenate([[0], np.cumsum(degree)]),
+                after=np.flatnonzero(degree) - 1,
+            ),
+            tenants=tenants.names,
+            classes=classes.names,
+            pools=pool_codes.names,
+            workflows=["chain" if steps > 1 else "single"],
+            sessions=[],
+            task_ids=[f"t{step}" for step in range(steps)],
+            tiers=[],
+            cache_keys=[],
+            demands=demands.demands,
+        )
     )
 
 
@@ -193,28 +199,20 @@ def _code_column(codes: Codes, names: Sequence[str] | str, size: int) -> NDArray
     return np.array([codes.of(name) for name in names], dtype=np.int32)
 
 
-_RUN_KEYS = {
-    "run_id", "arrival_s", "arrival_ns", "tenant", "class", "priority", "deadline_s", "deadline_ns", "workflow", "session", "luck",
-    "defect_p", "detect_p", "max_rework", "tasks",
-}  # fmt: skip
-_TASK_KEYS = {
-    "task_id", "after", "pool", "service_s", "service_ns", "estimate_s", "estimate_ns", "demand", "tier", "tokens_in", "tokens_out",
-    "cost_usd", "cache_key", "public", "optional", "verifies", "side_effect", "checkpointable",
-}  # fmt: skip
-
-
 class TraceBuilder:
     """Collects runs given as plain records (the keys of the trace document) and makes a Trace.
 
-    Runs come in order of arrival. Raises UsageError for what a trace cannot be: unsorted or negative times, an id given twice, a
-    dependency on a task that does not exist, a cycle, an unknown key.
+    Runs come in order of arrival. Raises RecordErrors (a UsageError) with everything that is wrong with a record: an unknown key, a
+    value that is none, unsorted or negative times, an id given twice, a dependency on a task that does not exist, a circle.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys = IN_PROGRAMS) -> None:
+        self._keys = keys
         self._tenants, self._classes, self._pools, self._workflows = Codes(), Codes(), Codes(), Codes()
         self._sessions, self._task_ids, self._tiers, self._cache_keys = Codes(), Codes(), Codes(), Codes()
         self._demands = DemandCodes()
-        self._run_ids: dict[str, None] = {}
+        self._seen: set[str] = set()  # also the ids of records that were refused
+        self._run_ids: list[str] = []
         self._runs: list[tuple[Any, ...]] = []
         self._tasks: list[tuple[Any, ...]] = []
         self._first_task = [0]
@@ -225,72 +223,64 @@ class TraceBuilder:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, run: Mapping[str, Any]) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """One run with its tasks."""
-        _refuse_unknown(run, _RUN_KEYS, "run")
-        run_id = run.get("run_id") or f"r{len(self._runs)}"
-        if run_id in self._run_ids:
-            raise UsageError(f"run_id {run_id!r} occurs twice")
-        arrival = _ns(run, "arrival", required=True)
+        run_id = record.get("run_id", f"r{len(self._runs)}")
+        problems: list[str] = []
+        run = check_run(record, self._keys, run_id, problems)
+        if isinstance(run_id, str) and run_id in self._seen:
+            problems.append(f"run_id {run_id!r} occurs twice")
+        arrival = run.get("arrival_ns", self._last_arrival)
         if arrival < self._last_arrival:
-            raise UsageError(
+            problems.append(
                 f"run {run_id!r} arrives at {arrival / NS_PER_S} s, before the run above it ({self._last_arrival / NS_PER_S} s): "
                 "runs must be in order of arrival"
             )
-        tasks = run.get("tasks")
-        if not tasks:
-            raise UsageError(f"run {run_id!r} has no tasks")
-        self._add_tasks(run_id, tasks)
-        self._last_arrival = arrival
-        self._run_ids[run_id] = None
-        luck = run.get("luck")
+        self._last_arrival = max(arrival, self._last_arrival)
+        order = _order(run_id, run["tasks"], problems)
+        if isinstance(run_id, str):
+            self._seen.add(run_id)
+        if problems:
+            raise RecordErrors(problems)
+        self._add_tasks(run["tasks"], order)
+        self._run_ids.append(run_id)
         self._runs.append(
             (
                 arrival,
                 self._tenants.of(run.get("tenant", "default")),
                 self._classes.of(run.get("class", "default")),
                 run.get("priority", 0),
-                _ns(run, "deadline", default=-1),
+                run.get("deadline_ns", -1),
                 self._workflows.of(run.get("workflow", "default")),
                 self._sessions.of(run.get("session")),
-                text_luck(run_id) if luck is None else luck,
+                text_luck(run_id) if "luck" not in run else run["luck"],
                 run.get("defect_p", 0.0),
                 run.get("detect_p", 1.0),
                 run.get("max_rework", 0),
             )
         )
 
-    def _add_tasks(self, run_id: str, tasks: Sequence[Mapping[str, Any]]) -> None:
-        names = [task.get("task_id") or f"t{number}" for number, task in enumerate(tasks)]
-        if len(set(names)) != len(names):
-            raise UsageError(f"run {run_id!r}: a task_id occurs twice")
-        order = _topological(run_id, names, [list(task.get("after") or ()) for task in tasks])
+    def _add_tasks(self, tasks: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
         base = len(self._tasks)
-        position = {names[number]: base + place for place, number in enumerate(order)}
+        position = {tasks[number]["task_id"]: base + place for place, number in enumerate(order)}
         for number in order:
             task = tasks[number]
-            _refuse_unknown(task, _TASK_KEYS, f"run {run_id!r}, task {names[number]!r}: task")
-            if not task.get("pool"):
-                raise UsageError(f"run {run_id!r}, task {names[number]!r}: pool is missing")
-            service = _ns(task, "service", required=True)
-            self._after.extend(sorted(position[name] for name in task.get("after") or ()))
+            service = task["service_ns"]
+            self._after.extend(sorted(position[before] for before in task.get("after", ())))
             self._after_ptr.append(len(self._after))
             self._tasks.append(
                 (
-                    self._task_ids.of(names[number]),
+                    self._task_ids.of(task["task_id"]),
                     self._pools.of(task["pool"]),
                     service,
-                    _ns(task, "estimate", default=service),
-                    self._demands.of(task.get("demand") or {}),
+                    task.get("estimate_ns", service),
+                    self._demands.of(task.get("demand", {})),
                     self._tiers.of(task.get("tier")),
                     task.get("tokens_in", 0),
                     task.get("tokens_out", 0),
                     task.get("cost_usd", 0.0),
                     self._cache_keys.of(task.get("cache_key")),
-                    *(
-                        bool(task.get(flag, False))
-                        for flag in ("public", "optional", "verifies", "side_effect", "checkpointable")
-                    ),
+                    *(task.get(flag, False) for flag in FLAGS),
                 )
             )
         self._first_task.append(len(self._tasks))
@@ -325,7 +315,7 @@ class TraceBuilder:
         ]
         first_task = np.array(self._first_task, dtype=np.int64)
         return Trace(
-            runs=RunColumns(list(self._run_ids), *run[:7], first_task, *run[7:]),
+            runs=RunColumns(self._run_ids, *run[:7], first_task, *run[7:]),
             tasks=TaskColumns(*task, np.array(self._after_ptr, dtype=np.int64), np.array(self._after, dtype=np.int64)),
             tenants=self._tenants.names,
             classes=self._classes.names,
@@ -350,47 +340,27 @@ def from_runs(runs: Iterable[Mapping[str, Any]], **about: Any) -> Trace:
     return builder.build(**about)
 
 
-def _ns(record: Mapping[str, Any], name: str, *, default: int | None = None, required: bool = False) -> int:
-    """A time given as ``<name>_ns`` (whole) or ``<name>_s``; times in s are rounded to the nearest ns."""
-    if f"{name}_ns" in record:
-        value = record[f"{name}_ns"]
-    elif record.get(f"{name}_s") is not None:
-        value = record[f"{name}_s"]
-        if isinstance(value, bool) or value != value or value in (float("inf"), float("-inf")):
-            raise UsageError(f"{name}_s: found {value!r}, expected seconds")
-        value = round(value * NS_PER_S)
-    elif required:
-        raise UsageError(f"{name}_s is missing")
-    else:
-        assert default is not None
-        return default
-    if value < 0:
-        raise UsageError(f"{name}: found {value / NS_PER_S} s, a time cannot be negative")
-    return int(value)
-
-
-def _refuse_unknown(record: Mapping[str, Any], known: set[str], what: str) -> None:
-    import difflib
-
-    for key in record:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), sorted(known), n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{what} has an unknown key {key!r}{hint}")
-
-
-def _topological(run_id: str, names: Sequence[str], after: Sequence[Sequence[str]]) -> list[int]:
+def _order(run_id: str, tasks: Sequence[Mapping[str, Any]], problems: list[str]) -> Sequence[int]:
     """Task numbers with predecessors first, otherwise in the given order (Kahn's algorithm, smallest number first)."""
-    number = {name: place for place, name in enumerate(names)}
-    followers: list[list[int]] = [[] for _ in names]
-    missing = [len(befores) for befores in after]
-    for place, befores in enumerate(after):
-        for before in befores:
+    number = {task["task_id"]: place for place, task in enumerate(tasks)}
+    if len(number) < len(tasks):
+        problems.append(f"run {run_id!r}: a task_id occurs twice")
+        return ()
+    followers: list[list[int]] = [[] for _ in tasks]
+    missing = [0] * len(tasks)
+    forward = True
+    for place, task in enumerate(tasks):
+        for before in task.get("after", ()):
             if before not in number:
-                raise UsageError(
-                    f"run {run_id!r}, task {names[place]!r}: after names {before!r}, which the run does not have"
+                problems.append(
+                    f"run {run_id!r}, task {task['task_id']!r}: after names {before!r}, which the run does not have"
                 )
+                continue
             followers[number[before]].append(place)
+            missing[place] += 1
+            forward &= number[before] < place
+    if forward:
+        return range(len(tasks))
     free = [place for place, count in enumerate(missing) if not count]
     order = []
     while free:
@@ -400,7 +370,7 @@ def _topological(run_id: str, names: Sequence[str], after: Sequence[Sequence[str
             missing[follower] -= 1
             if not missing[follower]:
                 heappush(free, follower)
-    if len(order) < len(names):
-        stuck = ", ".join(repr(names[place]) for place in range(len(names)) if missing[place])
-        raise UsageError(f"run {run_id!r}: the tasks {stuck} wait for each other in a circle")
+    if len(order) < len(tasks):
+        stuck = ", ".join(repr(task["task_id"]) for task, count in zip(tasks, missing, strict=True) if count)
+        problems.append(f"run {run_id!r}: the tasks {stuck} wait for each other in a circle")
     return order
