@@ -54,7 +54,12 @@ class RunTable:
 
 @dataclass(slots=True)
 class RowTable:
-    """One entry per row (a task of one submission): its last attempt."""
+    """One entry per row (a task of one submission): its last attempt, or its last wait in the queue.
+
+    A row that left its queue unserved (CANCELLED, DROPPED) has no start; its end is when it left. A row that shares another's work
+    (COALESCED) never queues: ready is when it joined, end when the shared work ended. A row that tries again after a delay, or waits for
+    rework, is in no queue: its `ready_ns` is then that of its last entry in `AttemptTable`, or -1.
+    """
 
     run: Column
     task: Column  # trace task index
@@ -69,7 +74,7 @@ class RowTable:
     state: Column  # simkit.model.TaskState
     ready_ns: Column  # when its last attempt queued (earlier ones are in AttemptTable)
     start_ns: Column  # of the last attempt
-    end_ns: Column
+    end_ns: Column  # of the last attempt, or when it left its queue unserved
     attempts: Column  # started attempts (0 = never started)
 
 
@@ -128,11 +133,29 @@ class CapacityTable:
 
 
 @dataclass(slots=True)
+class TaskTable:
+    """One entry per task of the trace: what stories tell of it. May be empty: then tasks are told by their number."""
+
+    task_id: Column  # codes into RunLog.names["task_id"]
+    verifies: Column  # bool
+    optional: Column  # bool
+
+
+@dataclass(slots=True)
+class UseTable:
+    """Slots that rows of a group take in other pools than their own while an attempt runs. Empty when every row uses its own pool alone."""
+
+    group: Column
+    pool: Column  # codes into RunLog.names["pool"]
+    slots: Column
+
+
+@dataclass(slots=True)
 class RunLog:
     """`header` is plain data: schema, scenario, policy, policy_version, policy_digest, scenario_digest, trace_digest, seed, replication,
-    versions, horizon_ns (NEVER_NS = none), warmup_ns, ended_ns, status ("ok" | "deadlock" | "interrupted"), weights (policy order
-    weights by class or tenant, may be {}), api_calls / logical_calls (by API name), kernel_events, faults [{at_ns, to_ns, target, what}],
-    class_limits_s (starvation limit per class)."""
+    versions, horizon_ns (NEVER_NS = none), warmup_ns, ended_ns, status ("ok" | "deadlock" | "interrupted"), weights (the shares that the
+    policy's order promises: {"by": "tenant" | "class", "weights": {name: weight}, "default": weight}, {} = none), api_calls /
+    logical_calls (by API name), kernel_events, faults [{at_ns, to_ns, target, what, value}], class_limits_s (starvation limit per class)."""
 
     header: dict[str, Any]
     names: Mapping[str, Sequence[str]]  # "tenant", "class", "pool", "workflow", "mode", "task_id"
@@ -144,12 +167,14 @@ class RunLog:
     events: EventTable
     samples: SampleTable
     capacity: CapacityTable
-    extra: dict[str, Any] = field(default_factory=dict)
+    tasks: TaskTable = field(default_factory=lambda: empty(TaskTable))
+    uses: UseTable = field(default_factory=lambda: empty(UseTable))
+    extra: dict[str, Any] = field(default_factory=dict)  # notes of whoever holds the log; in no file and no digest
 
 
 TABLES: dict[str, type] = {
-    "runs": RunTable, "rows": RowTable, "attempts": AttemptTable, "holds": HoldTable,
-    "events": EventTable, "samples": SampleTable, "capacity": CapacityTable,
+    "runs": RunTable, "rows": RowTable, "attempts": AttemptTable, "holds": HoldTable, "events": EventTable, "samples": SampleTable,
+    "capacity": CapacityTable, "tasks": TaskTable, "uses": UseTable,
 }  # fmt: skip
 
 
