@@ -76,7 +76,8 @@ class Attempts:
         pool = world.pools[shape.pool]
         latency_ns = 0
         if shape.calls:
-            self._count_logical(row, shape, number)
+            if number == 1:
+                self._count_first_try(row, shape)
             answer = self._provider.call(row, shape, self._luck(row, number), now_ns)
             if isinstance(answer, Failure):
                 world.clock.call_done(now_ns + answer.lasts_ns, self._call_failed, (row, number, answer))
@@ -88,9 +89,13 @@ class Attempts:
             service_ns = round(service_ns * slow)
         world.clock.call_done(now_ns + service_ns + latency_ns, self._succeeded, row)
 
-    def _count_logical(self, row: int, shape: Shape, number: int) -> None:
+    def _count_first_try(self, row: int, shape: Shape) -> None:
+        """The first call of an attempt earns the SDK's retry budget; that of a row's first attempt is a logical call."""
         world = self._world
-        if number == 1 and world.attempts[row] == 1 and world.live_of(row).attempt == 0:
+        client = world.client_of(row)
+        if client is not None:
+            self._sdk_budget(client).earn()
+        if world.attempts[row] == 1 and world.live_of(row).attempt == 0:
             for api, requests in shape.calls:
                 world.apis[api].logical_calls += requests
 

@@ -23,20 +23,25 @@ def delay_ns(spec: RetrySpec, retry: int, luck: float, previous_ns: int = 0) -> 
     return round(ceiling)
 
 
+BUDGET_START, BUDGET_MOST = 10.0, 100.0
+"""A retry budget holds this many retries at first, and never more than that (as the policy's `backoff` does)."""
+
+
 class Budget:
     """Retries allowed per first attempt: each first attempt earns `ratio`, each retry costs one (None = no limit).
 
-    Starts empty: at most ratio x first attempts are ever allowed.
+    Retries <= BUDGET_START + ratio x first attempts, and at most BUDGET_MOST of them are saved up.
     """
 
     __slots__ = ("_ratio", "_tokens")
 
     def __init__(self, ratio: float | None) -> None:
-        self._ratio, self._tokens = ratio, 0.0
+        self._ratio, self._tokens = ratio, BUDGET_START
 
     def earn(self) -> None:
+        """A first attempt."""
         if self._ratio is not None:
-            self._tokens += self._ratio
+            self._tokens = min(BUDGET_MOST, self._tokens + self._ratio)
 
     def spend(self) -> bool:
         """One retry; False when the budget does not allow it."""

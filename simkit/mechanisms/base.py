@@ -334,10 +334,21 @@ def mechanism(name: str) -> Callable[[T], T]:
             raise ValueError(f"{slot} mechanism {name!r} is already {known.__module__}.{known.__qualname__}")
         cls.mechanism_name = name  # type: ignore[attr-defined]
         cls.slot = slot  # type: ignore[attr-defined]
+        _complete(cls, SLOTS[slot])
         _REGISTRY[slot, name] = cls
         return cls
 
     return register
+
+
+def _complete(cls: type, base: type[Mechanism]) -> None:
+    """Give a class that derives from no base the base's defaults for what it does not define (bind, finished, ...)."""
+    if issubclass(cls, base):
+        return
+    for ancestor in base.__mro__[:-1]:
+        for name, value in vars(ancestor).items():
+            if not name.startswith("__") and not hasattr(cls, name):
+                setattr(cls, name, value)
 
 
 def _slot_of(cls: type) -> str:
