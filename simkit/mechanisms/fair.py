@@ -229,6 +229,7 @@ class WeightedFair(Order):
     cost: Cost = "estimate"
 
     parks = True
+    _fixed_tags = True  # without limits a row's tag may be worked out when it comes
 
     def __post_init__(self) -> None:
         check_weights(self.mechanism_name, self.weights, self.default)
@@ -243,7 +244,7 @@ class WeightedFair(Order):
         columns: list[list[int]] = [getattr(rows, _COLUMN[attribute]) for attribute in self._attributes]
         lengths = virtual_lengths(weights_of(context, self, self._attributes[0], self.weights, self.default))
         cost = cost_of(rows, self.cost)
-        if not context.grouped and len(columns) == 1:
+        if self._fixed_tags and not context.grouped and len(columns) == 1:
             self._bind_plain(columns[0], lengths, cost)
         elif len(columns) == 1:
             self._bind_queue(OneLevel(self._level(lengths), columns[0], rows.group, cost))
