@@ -1,6 +1,6 @@
 """Arrival processes. Each gives times in ns, sorted, from `start_ns` on; a longer sample begins with the shorter one.
 
-Rates that change with time are drawn by inversion: a unit-rate Poisson process pushed through the inverse of the integrated rate, exact for
+Renewal processes (poisson, gamma, weibull) begin with a full gap after the start. Rates that change with time are drawn by inversion: a unit-rate Poisson process pushed through the inverse of the integrated rate, exact for
 any rate function.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from simkit.documents import Strict
+from simkit.library import find
 from simkit.model import NEVER_NS, NS_PER_S
 from simkit.trace.distributions import Floats, PositiveNumber, weibull_shape
-from simkit.units import Duration, PositiveCount, PositiveDuration, Rate
+from simkit.trace.jsonl import read_any
+from simkit.units import Duration, Name, PositiveCount, PositiveDuration, Rate
 
 Times = NDArray[np.int64]
 _BLOCK = 4096
@@ -50,6 +54,11 @@ class WeibullGaps(Strict):
 
     rate: Rate
     cv: PositiveNumber
+
+    @model_validator(mode="after")
+    def _possible(self) -> WeibullGaps:
+        weibull_shape(self.cv)
+        return self
 
     def gaps(self, rng: np.random.Generator, size: int) -> Floats:
         shape = weibull_shape(self.cv)
@@ -154,6 +163,21 @@ class Flood(Strict):
         return inverse
 
 
+class Recorded(Strict):
+    """The arrivals of a recorded trace (counted from the start), with other runs in its place."""
+
+    file: Name
+
+    def times(self, folder: Path | None) -> Times:
+        path = find("traces", self.file, folder)
+        return _arrivals_of(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _arrivals_of(path: Path, _changed_ns: int) -> Times:
+    return read_any(path).runs.arrival_ns
+
+
 class Arrivals(Strict):
     """Exactly one process: ``{poisson: {rate: 2/s}}``."""
 
@@ -166,6 +190,7 @@ class Arrivals(Strict):
     diurnal: Diurnal | None = None
     flood: Flood | None = None
     at: list[Duration] | None = None
+    empirical: Recorded | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Arrivals:
@@ -174,17 +199,24 @@ class Arrivals(Strict):
             raise ValueError(
                 f"found {len(given)} arrival processes, expected exactly one of {', '.join(type(self).model_fields)}"
             )
+        if [] in (self.at, self.burst):
+            raise ValueError(f"{given[0]}: the list is empty")
         return self
 
     @property
     def is_finite(self) -> bool:
         """Ends by itself, without `count` or `until`."""
-        return self.burst is not None or self.at is not None
+        return self.burst is not None or self.at is not None or self.empirical is not None
 
-    def times_ns(self, rng: np.random.Generator, *, start_ns: int, until_ns: int, count: int | None) -> Times:
-        """The arrivals in [start_ns, until_ns), at most `count` of them. Raises ValueError for more than MOST_RUNS."""
+    def times_ns(
+        self, rng: np.random.Generator, *, start_ns: int, until_ns: int, count: int | None, folder: Path | None = None
+    ) -> Times:
+        """The arrivals in [start_ns, until_ns), at most `count` of them. Files are looked for in `folder` too.
+
+        Raises ValueError for more than MOST_RUNS, UsageError for a file that is no trace.
+        """
         if self.is_finite:
-            return _cut(start_ns + self._listed(), until_ns, count)
+            return _cut(start_ns + self._listed(folder), until_ns, count)
         if self.even is not None:
             return self._even(start_ns, until_ns, count)
         process: Any = self.poisson or self.gamma or self.weibull
@@ -193,7 +225,9 @@ class Arrivals(Strict):
         changing: Any = self.on_off or self.diurnal or self.flood
         return _until(lambda size: rng.exponential(1.0, size), changing.inverse, start_ns, until_ns, count)
 
-    def _listed(self) -> Times:
+    def _listed(self, folder: Path | None) -> Times:
+        if self.empirical is not None:
+            return self.empirical.times(folder)
         if self.at is not None:
             return np.sort(np.array(self.at, dtype=np.int64))
         bursts = self.burst if isinstance(self.burst, list) else [self.burst]
@@ -238,4 +272,5 @@ def _until(
         if total > MOST_RUNS:
             raise ValueError(f"more than {MOST_RUNS} arrivals from one source")
     joined = np.concatenate(times) if times else np.empty(0, dtype=np.int64)
-    return _cut(start_ns + joined, until_ns, count)
+    in_order = np.maximum.accumulate(joined)  # an inverse in floating point may step back by a rounding error
+    return _cut(start_ns + in_order, until_ns, count)

@@ -199,6 +199,25 @@ def _code_column(codes: Codes, names: Sequence[str] | str, size: int) -> NDArray
     return np.array([codes.of(name) for name in names], dtype=np.int32)
 
 
+_RUN_KINDS: dict[str, Any] = {
+    "arrival_ns": np.int64, "tenant": np.int32, "cls": np.int32, "priority": np.int64, "deadline_ns": np.int64, "workflow": np.int32,
+    "session": np.int32, "luck": np.uint64, "defect_p": np.float64, "detect_p": np.float64, "max_rework": np.int32,
+}  # fmt: skip
+_TASK_KINDS: dict[str, Any] = {
+    "task_id": np.int32, "pool": np.int32, "service_ns": np.int64, "estimate_ns": np.int64, "demand": np.int32, "tier": np.int32,
+    "tokens_in": np.int64, "tokens_out": np.int64, "cost_usd": np.float64, "cache_key": np.int32,
+    **dict.fromkeys(FLAGS, np.bool_),
+}  # fmt: skip
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Tuples in the order of `kinds`, turned into one array per name."""
+    return {
+        name: np.array(column, dtype=kind)
+        for (name, kind), column in zip(kinds.items(), zip(*rows, strict=True), strict=True)
+    }
+
+
 class TraceBuilder:
     """Collects runs given as plain records (the keys of the trace document) and makes a Trace.
 
@@ -289,34 +308,14 @@ class TraceBuilder:
         """The trace of everything added. Raises UsageError when nothing was."""
         if not self._runs:
             raise UsageError("the trace is empty: it has no runs")
-        run_kinds = (
-            np.int64,
-            np.int32,
-            np.int32,
-            np.int64,
-            np.int64,
-            np.int32,
-            np.int32,
-            np.uint64,
-            float,
-            float,
-            np.int32,
-        )
-        task_kinds = (
-            np.int32, np.int32, np.int64, np.int64, np.int32, np.int32, np.int64, np.int64, float, np.int32,
-            np.bool_, np.bool_, np.bool_, np.bool_, np.bool_,
-        )  # fmt: skip
-        run = [
-            np.array(column, dtype=kind) for column, kind in zip(zip(*self._runs, strict=True), run_kinds, strict=True)
-        ]
-        task = [
-            np.array(column, dtype=kind)
-            for column, kind in zip(zip(*self._tasks, strict=True), task_kinds, strict=True)
-        ]
         first_task = np.array(self._first_task, dtype=np.int64)
+        after: dict[str, Any] = {
+            "after_ptr": np.array(self._after_ptr, dtype=np.int64),
+            "after": np.array(self._after, dtype=np.int64),
+        }
         return Trace(
-            runs=RunColumns(self._run_ids, *run[:7], first_task, *run[7:]),
-            tasks=TaskColumns(*task, np.array(self._after_ptr, dtype=np.int64), np.array(self._after, dtype=np.int64)),
+            runs=RunColumns(run_id=self._run_ids, first_task=first_task, **_columns(self._runs, _RUN_KINDS)),
+            tasks=TaskColumns(**_columns(self._tasks, _TASK_KINDS), **after),
             tenants=self._tenants.names,
             classes=self._classes.names,
             pools=self._pools.names,

@@ -7,17 +7,19 @@ plain numbers for tokens.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 
 from simkit.documents import Strict
-from simkit.units import Number, PositiveDuration
+from simkit.model import NEVER_NS
+from simkit.units import Duration, Number
 
 Floats = NDArray[np.float64]
-Q = TypeVar("Q")
+Q = TypeVar("Q", bound=float)
+_Z95 = 1.6448536269514722  # 95 % of a standard normal lie below it
 
 
 def _positive(value: float) -> float:
@@ -26,22 +28,29 @@ def _positive(value: float) -> float:
     return value
 
 
+def _not_negative(value: float) -> float:
+    if value < 0:
+        raise ValueError(f"found {value!r}, expected a number of 0 or more")
+    return value
+
+
 PositiveNumber = Annotated[Number, AfterValidator(_positive)]
+NonNegativeNumber = Annotated[Number, AfterValidator(_not_negative)]
 
 
 class Exponential(Strict, Generic[Q]):
     mean: Q
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        return rng.exponential(float(self.mean), size)  # type: ignore[arg-type]
+        return rng.exponential(float(self.mean), size)
 
     @property
     def average(self) -> float:
-        return float(self.mean)  # type: ignore[arg-type]
+        return float(self.mean)
 
 
 class Lognormal(Strict, Generic[Q]):
-    """By mean and cv, or by median and 95th percentile."""
+    """Two numbers of it: mean or median, and cv or 95th percentile."""
 
     mean: Q | None = None
     cv: PositiveNumber | None = None
@@ -50,22 +59,26 @@ class Lognormal(Strict, Generic[Q]):
 
     @model_validator(mode="after")
     def _one_form(self) -> Lognormal[Q]:
-        by_mean = self.mean is not None and self.cv is not None and self.median is None and self.p95 is None
-        by_median = self.median is not None and self.p95 is not None and self.mean is None and self.cv is None
-        if not (by_mean or by_median):
-            raise ValueError("lognormal: expected mean and cv, or median and p95")
-        if by_median and float(self.p95) <= float(self.median):  # type: ignore[arg-type]
-            raise ValueError("lognormal: p95 must lie above the median")
+        if (self.mean is None) == (self.median is None) or (self.cv is None) == (self.p95 is None):
+            raise ValueError("lognormal: expected mean or median, and cv or p95")
+        if not (self.mean or self.median):
+            raise ValueError("lognormal: mean and median must lie above 0")
+        if self.p95 is not None and self.p95 <= (self.median or self.mean or 0):
+            raise ValueError("lognormal: p95 must lie above the mean or median")
+        if self.mean and self.p95 and self.p95 > self.mean * math.exp(_Z95**2 / 2):
+            raise ValueError("lognormal: p95 of a lognormal law is at most 3.86 times its mean")
         return self
 
     @property
     def _mu_sigma(self) -> tuple[float, float]:
-        if self.mean is not None:
-            assert self.cv is not None
+        """Of the normal law of the logarithm. mean = exp(mu + sigma^2/2), median = exp(mu), cv^2 = exp(sigma^2) - 1, p95 = exp(mu + z sigma)."""
+        centre = math.log(self.mean or self.median or 1.0)
+        if self.cv is not None:
             sigma = math.sqrt(math.log1p(self.cv**2))
-            return math.log(float(self.mean)) - sigma**2 / 2, sigma  # type: ignore[arg-type]
-        mu = math.log(float(self.median))  # type: ignore[arg-type]
-        return mu, (math.log(float(self.p95)) - mu) / 1.6448536269514722  # type: ignore[arg-type]
+        else:
+            above = math.log(self.p95 or 1.0) - centre
+            sigma = above / _Z95 if self.mean is None else _Z95 - math.sqrt(max(_Z95**2 - 2 * above, 0.0))
+        return centre - (sigma**2 / 2 if self.mean is not None else 0.0), sigma
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         mu, sigma = self._mu_sigma
@@ -83,11 +96,11 @@ class Gamma(Strict, Generic[Q]):
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         shape = 1 / self.cv**2
-        return rng.gamma(shape, float(self.mean) / shape, size)  # type: ignore[arg-type]
+        return rng.gamma(shape, float(self.mean) / shape, size)
 
     @property
     def average(self) -> float:
-        return float(self.mean)  # type: ignore[arg-type]
+        return float(self.mean)
 
 
 def weibull_shape(cv: float) -> float:
@@ -116,15 +129,16 @@ class Weibull(Strict, Generic[Q]):
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         shape = weibull_shape(self.cv)
-        return rng.weibull(shape, size) * (float(self.mean) / math.gamma(1 + 1 / shape))  # type: ignore[arg-type]
+        return rng.weibull(shape, size) * (float(self.mean) / math.gamma(1 + 1 / shape))
 
     @property
     def average(self) -> float:
-        return float(self.mean)  # type: ignore[arg-type]
+        return float(self.mean)
 
 
 class HyperExponential(Strict, Generic[Q]):
-    """Two exponential branches with balanced means (p1/m1 = p2/m2 in rates), cv >= 1: heavy tails (Allen 1990)."""
+    """Two exponential branches with balanced means, cv >= 1: heavy tails. Branch i with chance p_i has mean m / (2 p_i), so that both
+    bring the same work; p_1 = (1 + sqrt((cv^2 - 1) / (cv^2 + 1))) / 2 (Allen, Probability, Statistics and Queueing Theory, 1990)."""
 
     mean: Q
     cv: PositiveNumber
@@ -138,13 +152,13 @@ class HyperExponential(Strict, Generic[Q]):
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         square = self.cv**2
         p = (1 + math.sqrt((square - 1) / (square + 1))) / 2
-        mean = float(self.mean)  # type: ignore[arg-type]
-        first = rng.random(size) < p
-        return np.where(first, mean / (2 * p), mean / (2 * (1 - p))) * rng.exponential(1.0, size)
+        draws = rng.random((size, 2))  # side by side, so that a longer sample begins with the shorter one
+        mean = float(self.mean)
+        return np.where(draws[:, 0] < p, mean / (2 * p), mean / (2 * (1 - p))) * -np.log1p(-draws[:, 1])
 
     @property
     def average(self) -> float:
-        return float(self.mean)  # type: ignore[arg-type]
+        return float(self.mean)
 
 
 class Uniform(Strict, Generic[Q]):
@@ -153,16 +167,16 @@ class Uniform(Strict, Generic[Q]):
 
     @model_validator(mode="after")
     def _ordered(self) -> Uniform[Q]:
-        if float(self.low) > float(self.high):  # type: ignore[arg-type]
+        if float(self.low) > float(self.high):
             raise ValueError("uniform: low must not lie above high")
         return self
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        return rng.uniform(float(self.low), float(self.high), size)  # type: ignore[arg-type]
+        return rng.uniform(float(self.low), float(self.high), size)
 
     @property
     def average(self) -> float:
-        return (float(self.low) + float(self.high)) / 2  # type: ignore[arg-type]
+        return (float(self.low) + float(self.high)) / 2
 
 
 class Empirical(Strict, Generic[Q]):
@@ -217,6 +231,12 @@ class Law(Strict, Generic[Q]):
         if len(given) != 1:
             names = ", ".join(type(self).model_fields)
             raise ValueError(f"found {len(given)} distributions, expected exactly one of {names}")
+        try:
+            average = self.average
+        except OverflowError:
+            average = math.inf
+        if not 0 < average < NEVER_NS:
+            raise ValueError("expected a distribution with a mean above 0 (and below 146 years)")
         return self
 
     @property
@@ -226,7 +246,7 @@ class Law(Strict, Generic[Q]):
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """`size` draws, in order: a longer sample begins with the shorter one."""
         if self.deterministic is not None:
-            return np.full(size, float(self.deterministic))  # type: ignore[arg-type]
+            return np.full(size, float(self.deterministic))
         drawn: Floats = self._chosen.sample(rng, size)
         return drawn
 
@@ -234,12 +254,11 @@ class Law(Strict, Generic[Q]):
     def average(self) -> float:
         """The mean of the law."""
         if self.deterministic is not None:
-            return float(self.deterministic)  # type: ignore[arg-type]
+            return float(self.deterministic)
         return float(self._chosen.average)
 
 
-DurationLaw = Law[PositiveDuration]
+DurationLaw = Law[Duration]
 """ns."""
-NumberLaw = Law[PositiveNumber]
-
-EstimateWord = Literal["mean", "exact"]
+NumberLaw = Law[NonNegativeNumber]
+"""Plain numbers, such as tokens."""

@@ -16,6 +16,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simkit.files import write_atomically
 from simkit.model import NS_PER_S, UsageError
 from simkit.trace.build import FLAGS, TraceBuilder, text_luck
@@ -171,12 +173,14 @@ def _task_texts(trace: Trace) -> list[str]:
 
 def _flag_texts(tasks: TaskColumns) -> Sequence[str]:
     """Per task: the flags that are set."""
-    number = sum(getattr(tasks, flag).astype(int) << bit for bit, flag in enumerate(FLAGS))
+    number = np.zeros(len(tasks.pool), dtype=np.int64)
+    for bit, flag in enumerate(FLAGS):
+        number |= getattr(tasks, flag).astype(np.int64) << bit
     kinds = [
         "".join(f', "{flag}": true' for bit, flag in enumerate(FLAGS) if kind >> bit & 1)
         for kind in range(2 ** len(FLAGS))
     ]
-    return [kinds[kind] for kind in number.tolist()]  # type: ignore[union-attr]
+    return [kinds[kind] for kind in number.tolist()]
 
 
 # --- reading -----------------------------------------------------------------------------------------------

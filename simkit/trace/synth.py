@@ -1,11 +1,13 @@
 """Synthesis: a workload and named random streams make a trace. Vectorised over the runs of each source.
 
-Streams are ``<purpose>/<source>[/<task>]``: a source's draws depend on its own name, count and laws alone.
+Streams are ``<purpose>/<source>[/<task>]``: a source's draws depend on its own name and laws alone, and more runs of it begin with the same
+runs as fewer. Draws beyond 73 years are cut there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,8 @@ from simkit.trace.build import Codes, DemandCodes, canonical
 from simkit.trace.distributions import Floats
 from simkit.trace.table import RunColumns, TaskColumns, Trace
 from simkit.trace.workload import CacheKeys, DeadlineFactor, NoisyEstimate, SourceSpec, TaskSpec, WorkflowSpec, Workload
+
+_MOST = NEVER_NS // 2
 
 
 class _Tables:
@@ -67,67 +71,84 @@ def synthesise(workload: Workload, *, streams: Streams, horizon_ns: int = NEVER_
     Raises UsageError when a source has no end, or the workload makes no run at all.
     """
     tables = _Tables()
-    parts = [_draw(source, workload.workflow_of(source), streams, horizon_ns, tables) for source in workload.sources]
+    parts = [_draw(source, workload, streams, horizon_ns, tables) for source in workload.sources]
     parts = [part for part in parts if len(part.arrival_ns)]
     if not parts:
         raise UsageError("the workload makes no run at all: look at start, until, count and the horizon")
     return canonical(_merge(parts, tables, streams.seed))
 
 
-def _draw(source: SourceSpec, workflow: WorkflowSpec, streams: Streams, horizon_ns: int, tables: _Tables) -> _Part:
-    name = source.name
+def _stream_name(*names: str) -> str:
+    """Names as a path; a slash inside a name cannot be taken for one between two."""
+    return "/".join(name.replace("%", "%25").replace("/", "%2F") for name in names)
+
+
+def _whole(drawn: Floats, least: int) -> NDArray[np.int64]:
+    return np.clip(np.round(drawn), least, _MOST).astype(np.int64)
+
+
+def _arrivals(source: SourceSpec, workload: Workload, streams: Streams, horizon_ns: int) -> NDArray[np.int64]:
     until_ns = min(horizon_ns, NEVER_NS if source.until is None else source.until)
     if until_ns >= NEVER_NS and source.count is None and not source.arrivals.is_finite:
-        raise UsageError(f"source {name!r} never ends: give it until or count, or give the scenario a horizon")
+        raise UsageError(f"source {source.name!r} never ends: give it until or count, or give the scenario a horizon")
+    rng = streams.of(_stream_name("arrivals", source.name))
     try:
-        arrival = source.arrivals.times_ns(
-            streams.of(f"arrivals/{name}"), start_ns=source.start, until_ns=until_ns, count=source.count
+        return source.arrivals.times_ns(
+            rng, start_ns=source.start, until_ns=until_ns, count=source.count, folder=workload.folder
         )
     except ValueError as error:
-        raise UsageError(f"source {name!r}: {error}") from None
+        raise UsageError(f"source {source.name!r}: {error}") from None
+
+
+def _draw(source: SourceSpec, workload: Workload, streams: Streams, horizon_ns: int, tables: _Tables) -> _Part:
+    workflow, name = workload.workflow_of(source), source.name
+    arrival = _arrivals(source, workload, streams, horizon_ns)
     size = len(arrival)
     template = _template(workflow, tables)
-    tables.workflows.of(source.workflow or source.name)
+    tables.workflows.of(source.workflow or name)
     tables.classes.of(source.class_)
-    total = len(template.after)
-    service = np.empty((size, total), dtype=np.int64)
+    service = np.empty((size, len(template.after)), dtype=np.int64)
     estimate, tokens_in, tokens_out = np.empty_like(service), np.zeros_like(service), np.zeros_like(service)
-    cache = np.full((size, total), -1, dtype=np.int32)
+    cache = np.full(service.shape, -1, dtype=np.int32)
     for task_name, positions in template.columns.items():
-        spec, path = workflow.tasks[task_name], f"{name}/{task_name}"
+        spec, path = workflow.tasks[task_name], _stream_name(name, task_name)
         shape = (size, positions.stop - positions.start)
         drawn = spec.service.sample(streams.of(f"service/{path}"), shape[0] * shape[1]).reshape(shape)
-        service[:, positions] = np.maximum(np.round(drawn), 0).astype(np.int64)
+        service[:, positions] = _whole(drawn, 0)
         estimate[:, positions] = _estimate(spec, drawn, streams, path)
         for law, column, purpose in ((spec.tokens_in, tokens_in, "in"), (spec.tokens_out, tokens_out, "out")):
             if law is not None:
                 tokens = law.sample(streams.of(f"tokens_{purpose}/{path}"), shape[0] * shape[1]).reshape(shape)
-                column[:, positions] = np.maximum(np.round(tokens), 1).astype(np.int64)
+                column[:, positions] = _whole(tokens, 1)
         if spec.cache_key is not None:
-            items = _items(spec.cache_key, streams.of(f"cache/{path}"), shape[0] * shape[1]).reshape(shape)
-            codes = np.array([tables.cache_keys.of(f"{path}/{item}") for item in range(spec.cache_key.pool_of)])
-            cache[:, positions] = codes[items]
+            cache[:, positions] = _cache_codes(spec.cache_key, streams, path, shape, tables)
     return _Part(
         arrival, _tenant_codes(source, streams, size, tables),
-        streams.of(f"luck/{name}").integers(0, 2**63, size, dtype=np.uint64), _deadlines(source, estimate, template),
+        streams.of(_stream_name("luck", name)).integers(0, 2**63, size, dtype=np.uint64), _deadlines(source, estimate, template),
         service, estimate, tokens_in, tokens_out, cache, source, workflow, template,
     )  # fmt: skip
 
 
 def _estimate(spec: TaskSpec, drawn: Floats, streams: Streams, path: str) -> NDArray[np.int64] | int:
     if spec.estimate == "mean":
-        return max(1, round(spec.service.average))
+        return min(max(1, round(spec.service.average)), _MOST)
     if spec.estimate == "exact":
-        return np.maximum(np.round(drawn), 0).astype(np.int64)
+        return _whole(drawn, 0)
     if isinstance(spec.estimate, NoisyEstimate):
         sigma = np.sqrt(np.log1p(spec.estimate.error_cv**2))
         noise = streams.of(f"estimate/{path}").lognormal(-(sigma**2) / 2, sigma, drawn.size).reshape(drawn.shape)
-        return np.maximum(np.round(drawn * noise), 1).astype(np.int64)
+        return _whole(drawn * noise, 1)
     return int(spec.estimate)
 
 
-def _items(keys: CacheKeys, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-    return _ranks(rng, size, keys.pool_of, keys.zipf)
+def _cache_codes(
+    keys: CacheKeys, streams: Streams, path: str, shape: tuple[int, int], tables: _Tables
+) -> NDArray[np.int32]:
+    """Which of the source's items each task reads; only items that are read get a code."""
+    items = _ranks(streams.of(f"cache/{path}"), shape[0] * shape[1], keys.pool_of, keys.zipf)
+    used, number = np.unique(items, return_inverse=True)
+    codes = np.array([tables.cache_keys.of(f"{path}/{item}") for item in used.tolist()], dtype=np.int32)
+    return codes[number.reshape(shape)]
 
 
 def _ranks(rng: np.random.Generator, size: int, kinds: int, zipf: float | None) -> NDArray[np.int64]:
@@ -137,15 +158,19 @@ def _ranks(rng: np.random.Generator, size: int, kinds: int, zipf: float | None) 
         return np.minimum((uniform * kinds).astype(np.int64), kinds - 1)
     weights = np.arange(1, kinds + 1, dtype=np.float64) ** -zipf
     edges = np.cumsum(weights / weights.sum())[:-1]
-    return np.searchsorted(edges, uniform, side="right").astype(np.int64)
+    ranks: NDArray[np.int64] = np.searchsorted(edges, uniform, side="right")
+    return ranks
 
 
 def _tenant_codes(source: SourceSpec, streams: Streams, size: int, tables: _Tables) -> NDArray[np.int32]:
     if source.tenants is None:
         return np.full(size, tables.tenants.of(source.tenant or source.name), dtype=np.int32)
     many = source.tenants
-    codes = np.array([tables.tenants.of(f"{many.prefix}{number}") for number in range(many.count)], dtype=np.int32)
-    return codes[_ranks(streams.of(f"tenant/{source.name}"), size, many.count, many.zipf)]
+    used, place = np.unique(
+        _ranks(streams.of(_stream_name("tenant", source.name)), size, many.count, many.zipf), return_inverse=True
+    )
+    codes = np.array([tables.tenants.of(f"{many.prefix}{number}") for number in used.tolist()], dtype=np.int32)
+    return codes[place]
 
 
 def _deadlines(source: SourceSpec, estimate: NDArray[np.int64], template: _Template) -> NDArray[np.int64]:
@@ -157,21 +182,22 @@ def _deadlines(source: SourceSpec, estimate: NDArray[np.int64], template: _Templ
         for position, before in enumerate(template.after):
             longest = finish[:, before].max(axis=1) if before else 0
             finish[:, position] = longest + estimate[:, position]
-        return np.round(finish.max(axis=1) * source.deadline.factor).astype(np.int64)
+        return _whole(finish.max(axis=1) * source.deadline.factor, 0)
     return np.full(size, source.deadline, dtype=np.int64)
 
 
 def _template(workflow: WorkflowSpec, tables: _Tables) -> _Template:
     columns: dict[str, slice] = {}
-    entries, after = [], []
+    entries: list[tuple[Any, ...]] = []
+    after: list[list[int]] = []
     for name in workflow.order:
         spec = workflow.tasks[name]
         first = len(entries)
         before = [place for other in spec.after for place in range(columns[other].start, columns[other].stop)]
-        for number in range(spec.count):
+        for number, task_id in enumerate(spec.ids(name)):
             entries.append(
                 (
-                    tables.task_ids.of(name if spec.count == 1 else f"{name}.{number + 1}"),
+                    tables.task_ids.of(task_id),
                     tables.pools.of(spec.pool),
                     tables.demands.of(spec.full_demand),
                     tables.tiers.of(spec.tier),
@@ -183,9 +209,15 @@ def _template(workflow: WorkflowSpec, tables: _Tables) -> _Template:
             )
             after.append(sorted(before))
         columns[name] = slice(first, len(entries))
-    kinds = (np.int32, np.int32, np.int32, np.int32, np.float64, np.bool_, np.bool_, np.bool_)
-    arrays = [np.array(column, dtype=kind) for column, kind in zip(zip(*entries, strict=True), kinds, strict=True)]
-    return _Template(*arrays, after=after, columns=columns)
+    kinds: dict[str, Any] = {
+        "task_id": np.int32, "pool": np.int32, "demand": np.int32, "tier": np.int32, "cost_usd": np.float64, "public": np.bool_,
+        "optional": np.bool_, "verifies": np.bool_,
+    }  # fmt: skip
+    arrays: dict[str, Any] = {
+        name: np.array(column, dtype=kind)
+        for (name, kind), column in zip(kinds.items(), zip(*entries, strict=True), strict=True)
+    }
+    return _Template(after=after, columns=columns, **arrays)
 
 
 def _merge(parts: list[_Part], tables: _Tables, seed: int) -> Trace:
@@ -200,17 +232,17 @@ def _merge(parts: list[_Part], tables: _Tables, seed: int) -> Trace:
     first_task = np.concatenate([[0], np.cumsum(width[order])])
     gather = _gather(offset[order], width[order])
 
-    def runs(values: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+    def runs(values: list[Any]) -> Any:
         return np.concatenate(values)[order]
 
-    def flat(name: str) -> NDArray[np.generic]:
+    def flat(name: str) -> Any:
         return np.concatenate([getattr(part, name).reshape(-1) for part in parts])[gather]
 
-    def per_task(name: str) -> NDArray[np.generic]:
+    def per_task(name: str) -> Any:
         tiled = [np.tile(getattr(part.template, name), size) for part, size in zip(parts, sizes, strict=True)]
         return np.concatenate(tiled)[gather]
 
-    def constant(values: list[float], kind: type) -> NDArray[np.generic]:
+    def constant(values: list[Any], kind: Any) -> Any:
         return np.array(values, dtype=kind)[part_of][order]
 
     per_source = [0] * len(parts)
@@ -254,7 +286,8 @@ def _merge(parts: list[_Part], tables: _Tables, seed: int) -> Trace:
 def _gather(starts: NDArray[np.int64], widths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Indices start, start+1, ... start+width-1 of each entry, one after the other."""
     ends = np.cumsum(widths)
-    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - widths), widths)
+    indices: NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(starts - (ends - widths), widths)
+    return indices
 
 
 def _after(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -28,7 +29,12 @@ class CacheKeys(Strict):
 
 
 class TaskSpec(Strict):
-    """One task of a workflow, or `count` equal ones side by side, the last `optional` of which may be left out under pressure."""
+    """One task of a workflow, or `count` equal ones side by side, the last `optional` of which may be left out under pressure.
+
+    `after` names the tasks (all instances of each) that must finish first. `slots` of its own pool are held; `demand` says what else must be
+    free at once, slots of other pools or calls of APIs. `estimate` is what a scheduler may believe: the mean of `service`, its exact value,
+    the exact value with lognormal noise of mean one (``{error_cv: 0.5}``), or a duration.
+    """
 
     pool: Name
     service: DurationLaw
@@ -51,15 +57,21 @@ class TaskSpec(Strict):
             raise ValueError(f"optional: found {self.optional}, but there are only {self.count} of the task")
         if self.verifies and self.optional:
             raise ValueError("a verification cannot be optional")
-        if self.pool in self.demand:
-            raise ValueError(f"demand: {self.pool!r} is the task's own pool: write slots")
+        if self.pool in self.demand and "slots" in self.model_fields_set:
+            raise ValueError(f"slots and demand both say how much of {self.pool!r} is needed")
+        if len(set(self.after)) != len(self.after):
+            raise ValueError("after names a task twice")
         return self
 
     @property
     def full_demand(self) -> dict[str, int]:
         """Everything it needs besides one slot of its own pool."""
-        own = {self.pool: self.slots} if self.slots != 1 else {}
-        return {**own, **self.demand}
+        demand = {self.pool: self.slots, **self.demand}
+        return {place: amount for place, amount in demand.items() if place != self.pool or amount != 1}
+
+    def ids(self, name: str) -> list[str]:
+        """The task ids of its `count` instances: ``search``, or ``search.1``, ``search.2``, ..."""
+        return [name] if self.count == 1 else [f"{name}.{number + 1}" for number in range(self.count)]
 
 
 class WorkflowSpec(Strict):
@@ -80,8 +92,13 @@ class WorkflowSpec(Strict):
                 if before not in self.tasks:
                     raise ValueError(f"task {name!r}: after names {before!r}, which the workflow does not have")
         self.order  # noqa: B018 - raises for a circle
-        if self.max_rework and not any(task.verifies for task in self.tasks.values()):
-            raise ValueError("max_rework has no effect without a task that verifies")
+        ids = [task_id for name, task in self.tasks.items() for task_id in task.ids(name)]
+        if len(set(ids)) != len(ids):
+            twice = next(task_id for task_id in ids if ids.count(task_id) > 1)
+            raise ValueError(f"two tasks would be called {twice!r}")
+        for setting, plain in (("max_rework", 0), ("detection", 1.0)):
+            if getattr(self, setting) != plain and not any(task.verifies for task in self.tasks.values()):
+                raise ValueError(f"{setting} has no effect without a task that verifies")
         return self
 
     @property
@@ -114,7 +131,10 @@ class DeadlineFactor(Strict):
 
 
 class SourceSpec(Strict):
-    """A stream of runs. `name` names its random streams: it must not change when the numbers are to stay."""
+    """A stream of runs. `name` names its random streams: it must not change when the numbers are to stay.
+
+    Arrivals lie in [start, until), at most `count` of them; the times of bursts, floods and lists count from `start`.
+    """
 
     name: Name
     tenant: Name | None = None
@@ -137,6 +157,8 @@ class SourceSpec(Strict):
             raise ValueError(f"source {self.name!r}: expected tenant or tenants, not both")
         if self.task is not None and self.task.after:
             raise ValueError(f"source {self.name!r}: a single task comes after nothing")
+        if abs(self.priority) >= 2**62:
+            raise ValueError(f"source {self.name!r}: found priority {self.priority}, expected at most 62 bits")
         if self.until is not None and self.until <= self.start:
             raise ValueError(f"source {self.name!r}: until must lie after start")
         return self
@@ -149,12 +171,24 @@ class RecordedSpec(Strict):
 
 
 class Workload(Strict):
-    """All sources of a scenario with the workflows they use."""
+    """All sources of a scenario with the workflows they use. Files are looked for in `folder`, the scenario's own, too."""
 
     sources: list[SourceSpec]
     workflows: Mapping[str, WorkflowSpec]
+    folder: Path | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Workload:
+        names = [source.name for source in self.sources]
+        for source in self.sources:
+            if names.count(source.name) > 1:
+                raise ValueError(f"two sources are called {source.name!r}: names must differ")
+            if source.workflow is not None and source.workflow not in self.workflows:
+                raise ValueError(f"source {source.name!r}: there is no workflow {source.workflow!r}")
+        return self
 
     def workflow_of(self, source: SourceSpec) -> WorkflowSpec:
+        """The graph of its runs: the workflow it names, or its one task as a workflow."""
         if source.task is not None:
             return WorkflowSpec(tasks={"task": source.task})
         return self.workflows[str(source.workflow)]
