@@ -6,9 +6,6 @@ A row becomes a run of one task. Its service time is a column, or follows from t
 
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,25 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from simkit.documents import nearest
-from simkit.model import NS_PER_S, UsageError
+from simkit.model import NEVER_NS, NS_PER_S, UsageError
 from simkit.trace.build import TraceBuilder
+from simkit.trace.importers.reading import Row, Unpack, rows
 from simkit.trace.importers.tally import Tally
+from simkit.trace.records import name as checked_name
 from simkit.trace.table import Trace
+from simkit.units import format_duration
 
 FIELDS = (
-    "arrival",
-    "tenant",
-    "class",
-    "priority",
-    "tokens_in",
-    "tokens_out",
-    "service",
-    "deadline",
-    "run_id",
-    "cache_key",
-)
+    "arrival", "tenant", "class", "priority", "tokens_in", "tokens_out", "service", "deadline", "run_id", "cache_key",
+)  # fmt: skip
 _UNITS_NS = {"s": NS_PER_S, "ms": 10**6, "us": 10**3, "ns": 1}
-_BAD = "a field that cannot be read"
+_TEN_YEARS_NS = 3652 * 86400 * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -51,37 +42,23 @@ class TokenModel:
 
     @property
     def text(self) -> str:
-        return f"service = {self.overhead_ns} ns + {self.prefill_ns} ns x tokens in + {self.decode_ns} ns x tokens out"
+        overhead, prefill, decode = (
+            format_duration(part) for part in (self.overhead_ns, self.prefill_ns, self.decode_ns)
+        )
+        return f"service = {overhead} + {prefill} x tokens in + {decode} x tokens out"
 
 
 @dataclass(frozen=True)
 class FlatFormat:
-    """How to read a table: `columns` maps our fields to its column names; `time` is the unit of arrivals: s, ms, us, ns or iso."""
+    """How to read a table: `columns` maps our fields to its column names; `time` is the unit of arrivals: s, ms, us, ns or iso;
+    `service_unit` that of service and deadline; `prefix` is stripped from names (of tenants: also from file names that stand for
+    tenants), e.g. ``{"tenant": "dummy-lora-"}``; `unpack` turns one JSON line into several rows."""
 
     columns: Mapping[str, str]
     time: str = "s"
     service_unit: str = "s"
-    prefix: Mapping[str, str] = field(
-        default_factory=dict
-    )  # stripped from names, e.g. {"tenant": "dummy-lora-7b-rank-8-"}
-
-
-PRESETS: dict[str, FlatFormat] = {
-    "azure-llm": FlatFormat(
-        {"arrival": "TIMESTAMP", "tokens_in": "ContextTokens", "tokens_out": "GeneratedTokens"}, "iso"
-    ),
-    "vtc": FlatFormat(
-        {
-            "arrival": "req_time_s",
-            "tenant": "client",
-            "tokens_in": "prompt_len",
-            "tokens_out": "output_len",
-            "run_id": "req_id",
-        },
-        "s",
-        prefix={"tenant": "dummy-lora-7b-rank-8-"},
-    ),
-}
+    prefix: Mapping[str, str] = field(default_factory=dict)
+    unpack: Unpack | None = None
 
 
 def import_flat(
@@ -92,197 +69,215 @@ def import_flat(
     pool: str = "model",
     tenant: str | None = None,
     cls: str = "default",
+    notes: Mapping[str, int] | None = None,
 ) -> Trace:
-    """Read tables into one trace; several files are merged by time.
+    """Read tables into one trace; several files are merged by time, and their run ids get the file's name in front.
 
-    `tenant` names everybody's tenant where no column does (default: the file's name). Rows out of order are sorted and counted. Raises
-    UsageError for missing columns, for a table without service times and without a `model`, and for one without a usable row.
+    `tenant` is everybody's tenant where no column names one (default: the file's name). Dates, and plain numbers that are plainly
+    dates (later than ten years), are counted from the first row; other numbers are taken as they are. Rows that cannot be used are
+    dropped, rows out of order sorted; both are counted by reason in the trace's warnings. Raises UsageError for missing columns, for a
+    table without service times and without a `model`, and for one without a usable row.
     """
-    unknown = [name for name in layout.columns if name not in FIELDS]
+    _refuse_layout(layout, model)
+    tally = Tally()
+    reader = _Reader(layout, model, pool, cls, tally)
+    found: list[dict[str, Any]] = []
+    for path in map(Path, paths):
+        label = tenant or path.name.split(".")[0].removeprefix(layout.prefix.get("tenant", ""))
+        latest = -1
+        for run in reader.runs(path, label):
+            tally.note("rows out of order, sorted by time", int(run["arrival_ns"] < latest))
+            latest = max(latest, run["arrival_ns"])
+            if len(paths) > 1 and "run_id" in run:
+                run["run_id"] = f"{path.name.split('.')[0]}/{run['run_id']}"
+            found.append(run)
+    for what, count in (notes or {}).items():
+        tally.note(what, count)
+    if not found:
+        raise UsageError(f"no usable row in {', '.join(map(str, paths))}: {tally.dropped or 'there are no rows'}")
+    return _build(found, tally, paths, layout, model)
+
+
+def _refuse_layout(layout: FlatFormat, model: TokenModel | None) -> None:
+    columns = layout.columns
+    unknown = [name for name in columns if name not in FIELDS]
     if unknown:
         raise UsageError(
             f"--map: there is no field {unknown[0]!r}{nearest(unknown[0], FIELDS)} (fields: {', '.join(FIELDS)})"
         )
-    if "arrival" not in layout.columns:
+    time_unit(layout.time)
+    if layout.service_unit not in _UNITS_NS:
+        raise UsageError(
+            f"found {layout.service_unit!r}, expected one of {', '.join(_UNITS_NS)} as the unit of durations"
+        )
+    if "arrival" not in columns:
         raise UsageError("--map: the column of arrival is missing")
-    if model is None and "service" not in layout.columns:
+    if model is None and "service" not in columns:
         raise UsageError(
             "no service times: map a service column, or give the token model (--overhead, --prefill, --decode)"
         )
-    if model is not None and not {"tokens_in", "tokens_out"} <= set(layout.columns):
+    if model is not None and "service" in columns:
+        raise UsageError("a service column and a token model both give the service time: choose one")
+    if model is not None and not {"tokens_in", "tokens_out"} <= set(columns):
         raise UsageError("the token model needs the columns tokens_in and tokens_out")
-    tally = Tally()
-    rows: list[tuple[int, int, dict[str, Any]]] = []
-    for path in map(Path, paths):
-        label = tenant or path.name.split(".")[0]
-        for record in _records(path, layout):
-            tally.read += 1
-            run = _run(record, layout, model, pool, label, cls, tally)
-            if run is not None:
-                rows.append((run["arrival_ns"], len(rows), run))
-    if not rows:
-        raise UsageError(f"no usable row in {', '.join(map(str, paths))}: {tally.dropped or 'the file is empty'}")
-    return _build(rows, tally, paths, model, absolute=layout.time == "iso")
 
 
 def _build(
-    rows: list[tuple[int, int, dict[str, Any]]],
+    found: list[dict[str, Any]],
     tally: Tally,
     paths: Sequence[str | Path],
+    layout: FlatFormat,
     model: TokenModel | None,
-    *,
-    absolute: bool,
 ) -> Trace:
-    late = 0
-    latest = rows[0][0]
-    for arrival, _, _ in rows:
-        late += arrival < latest
-        latest = max(latest, arrival)
-    tally.note("rows sorted by time", late)
-    rows.sort(key=lambda row: (row[0], row[1]))
-    origin = rows[0][0] if absolute else min(0, rows[0][0])
+    found.sort(key=lambda run: run["arrival_ns"])  # stable: equal times keep file order
+    origin = found[0]["arrival_ns"]
+    if layout.time != "iso":
+        if origin > _TEN_YEARS_NS:
+            tally.note("times taken for dates, counted from the first row", len(found))
+        else:
+            origin = 0
     builder = TraceBuilder()
-    for _, number, run in rows:
+    for run in found:
         run["arrival_ns"] -= origin
-        run.setdefault("run_id", f"r{number}")
         builder.add(run)
-    tally.emitted = len(rows)
+    tally.emitted = len(builder)
     source = "flat: " + ", ".join(Path(path).name for path in paths)
+    if layout.time == "iso":
+        source += "; times without a zone read as UTC"
     if model is not None:
         source += f"; {model.text}"
     return builder.build(source=source, warnings=tally.close())
 
 
-def _records(path: Path, layout: FlatFormat) -> Iterator[Mapping[str, Any]]:
-    """Rows of one file as mappings of column name to text or number."""
-    try:
-        opener = gzip.open if path.name.endswith(".gz") else open
-        with opener(path, "rt", encoding="utf-8", newline="") as file:
-            if ".jsonl" in path.suffixes:
-                for number, line in enumerate(file, start=1):
-                    if line.strip():
-                        yield _json_row(line, path, number)
-            else:
-                reader = csv.DictReader(file)
-                _refuse_missing(path, layout, reader.fieldnames or ())
-                yield from reader
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+class _DropError(Exception):
+    """A row that cannot be used; says why."""
 
 
-def _json_row(line: str, path: Path, number: int) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line, parse_float=Decimal)
-    except ValueError as error:
-        raise UsageError(f"{path}:{number}: not a JSON record: {error}") from None
-    if not isinstance(row, dict):
-        raise UsageError(f"{path}:{number}: found {type(row).__name__}, expected a record")
-    return row
+class _Reader:
+    """Turns rows into records of runs; counts what it cannot use."""
 
+    def __init__(self, layout: FlatFormat, model: TokenModel | None, pool: str, cls: str, tally: Tally) -> None:
+        self._layout, self._columns, self._model = layout, layout.columns, model
+        self._pool, self._cls, self._tally = pool, cls, tally
 
-def _refuse_missing(path: Path, layout: FlatFormat, names: Sequence[str]) -> None:
-    for our_name, column in layout.columns.items():
-        if column not in names:
-            raise UsageError(
-                f"{path}:1: there is no column {column!r} (for {our_name}){nearest(column, names)} (columns: {', '.join(names) or 'none'})"
-            )
+    def runs(self, path: Path, label: str) -> Iterator[dict[str, Any]]:
+        """The usable rows of one file; `label` is the tenant of rows without one."""
+        for row in rows(path, self._columns, self._tally, self._layout.unpack):
+            try:
+                yield self._run(row, label)
+            except _DropError as reason:
+                self._tally.drop(str(reason))
 
-
-def _run(
-    record: Mapping[str, Any],
-    layout: FlatFormat,
-    model: TokenModel | None,
-    pool: str,
-    label: str,
-    cls: str,
-    tally: Tally,
-) -> dict[str, Any] | None:
-    """One row as a run; None, counted by reason, when it cannot be one."""
-    columns = layout.columns
-
-    def value(name: str) -> Any:
-        found = record.get(columns[name]) if name in columns else None
-        return None if found in (None, "") else found
-
-    try:
-        arrival = _time_ns(value("arrival"), layout.time)
-        tokens_in, tokens_out = _whole(value("tokens_in")), _whole(value("tokens_out"))
-        if "service" in columns:
-            service = _number_ns(value("service"), layout.service_unit)
+    def _run(self, row: Row, label: str) -> dict[str, Any]:
+        needed = "tokens_in" if self._model is not None else "service"
+        arrival = self._duration(row, "arrival", self._layout.time)
+        tokens_in, tokens_out = (self._count(row, name, needed == "tokens_in") for name in ("tokens_in", "tokens_out"))
+        if self._model is None:
+            service = self._duration(row, "service", self._layout.service_unit)
         else:
-            assert model is not None
-            service = model.service_ns(tokens_in, tokens_out)
-        deadline = _number_ns(value("deadline"), layout.service_unit) if value("deadline") is not None else None
-        priority = _whole(value("priority"))
-    except (ValueError, InvalidOperation, TypeError, OverflowError):
-        tally.drop(_BAD)
-        return None
-    if tokens_in < 0 or tokens_out < 0 or service < 0:
-        tally.drop("a negative amount")
-        return None
-    task: dict[str, Any] = {"pool": pool, "service_ns": service, "tokens_in": tokens_in, "tokens_out": tokens_out}
-    if value("cache_key") is not None:
-        task["cache_key"] = str(value("cache_key"))
-    run: dict[str, Any] = {
-        "arrival_ns": arrival, "tenant": _name(value("tenant"), layout.prefix.get("tenant", ""), label),
-        "class": _name(value("class"), "", cls), "priority": priority, "tasks": [task],
-    }  # fmt: skip
-    if deadline is not None:
-        run["deadline_ns"] = deadline
-    if value("run_id") is not None:
-        run["run_id"] = str(value("run_id"))
-    return run
+            service = self._model.service_ns(tokens_in, tokens_out)
+        if service >= NEVER_NS:
+            raise _DropError("service is longer than any simulated time")
+        task: dict[str, Any] = {
+            "pool": self._pool, "service_ns": service, "tokens_in": tokens_in, "tokens_out": tokens_out,
+        }  # fmt: skip
+        run: dict[str, Any] = {
+            "arrival_ns": arrival,
+            "tenant": self._name(row, "tenant", label),
+            "class": self._name(row, "class", self._cls),
+            "priority": self._count(row, "priority", needed=False, signed=True),
+            "tasks": [task],
+        }
+        if self._value(row, "deadline") is not None:
+            run["deadline_ns"] = self._duration(row, "deadline", self._layout.service_unit)
+        for name, record in (("run_id", run), ("cache_key", task)):
+            if self._value(row, name) is not None:
+                record[name] = self._name(row, name, "")
+        return run
+
+    def _value(self, row: Row, name: str) -> Any:
+        """None when the field is not mapped, missing or blank."""
+        found = row.get(self._columns[name]) if name in self._columns else None
+        return None if found is None or found == "" else found
+
+    def _needed(self, row: Row, name: str) -> Any:
+        found = self._value(row, name)
+        if found is None:
+            raise _DropError(f"{name} is missing")
+        return found
+
+    def _duration(self, row: Row, name: str, unit: str) -> int:
+        found = self._needed(row, name)
+        try:
+            nanoseconds = _date_ns(str(found)) if unit == "iso" else _number_ns(found, unit)
+        except (ValueError, InvalidOperation, TypeError, OverflowError):
+            raise _DropError(f"{name} cannot be read") from None
+        if nanoseconds < 0:
+            raise _DropError(f"{name} is negative")
+        return nanoseconds
+
+    def _count(self, row: Row, name: str, needed: bool, *, signed: bool = False) -> int:
+        found = self._needed(row, name) if needed else self._value(row, name)
+        if found is None:
+            return 0
+        try:
+            number = _number(found)
+        except (ValueError, InvalidOperation, TypeError):
+            raise _DropError(f"{name} cannot be read") from None
+        if number != number.to_integral_value() or abs(number) >= 2**62:
+            raise _DropError(f"{name} is no whole number")
+        if number < 0 and not signed:
+            raise _DropError(f"{name} is negative")
+        return int(number)
+
+    def _name(self, row: Row, name: str, default: str) -> str:
+        found = self._value(row, name)
+        if found is None:
+            self._tally.note(f"rows without {name}", int(name in self._columns))
+            return default
+        try:
+            return checked_name(str(found).removeprefix(self._layout.prefix.get(name, "")))
+        except ValueError:
+            raise _DropError(f"{name} is no name") from None
 
 
-def _name(value: Any, prefix: str, default: str) -> str:
-    return default if value is None else str(value).removeprefix(prefix)
-
-
-def _whole(value: Any) -> int:
-    if value is None:
-        return 0
-    number = Decimal(str(value))
-    if number != number.to_integral_value():
-        raise ValueError(f"{value} is not whole")
-    return int(number)
+def _number(value: Any) -> Decimal:
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number")
+    number = Decimal(str(value).strip())
+    if not number.is_finite():
+        raise ValueError(f"{value} is not finite")
+    return number
 
 
 def _number_ns(value: Any, unit: str) -> int:
-    number = Decimal(str(value))
-    if not number.is_finite():
-        raise ValueError(f"{value} is not finite")
-    return int((number * _UNITS_NS[unit]).to_integral_value())
+    number = _number(value) * _UNITS_NS[unit]
+    if abs(number) >= NEVER_NS:
+        raise ValueError(f"{value} {unit} is longer than any simulated time")
+    return int(number.to_integral_value())
 
 
-def _time_ns(value: Any, unit: str) -> int:
-    """A time in ns: a number in `unit`, or an ISO date and time with any number of decimals (zone: UTC where none is given)."""
-    if value is None:
-        raise ValueError("no time")
-    if unit != "iso":
-        nanoseconds = _number_ns(value, unit)
-        if nanoseconds < 0:
-            raise ValueError("negative time")
-        return nanoseconds
-    text = str(value).strip()
-    head, dot, tail = text.partition(".")
-    digits = ""
-    while dot and tail and tail[0].isdigit():
-        digits, tail = digits + tail[0], tail[1:]
-    moment = datetime.fromisoformat(head + tail)
+def _date_ns(text: str) -> int:
+    """ns since 1970 of an ISO date and time with any number of decimals (zone: UTC where none is given), rounded to the nearest ns."""
+    head, dot, tail = text.strip().partition(".")
+    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))] if dot else ""
+    moment = datetime.fromisoformat(head + tail[len(digits) :])
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    whole = since.days * 86400 + since.seconds
-    return whole * NS_PER_S + int((digits + "0" * 9)[:9])
+    fraction = int((Decimal(f"0.{digits or 0}") * NS_PER_S).to_integral_value())
+    return (since.days * 86400 + since.seconds) * NS_PER_S + fraction
 
 
 def parse_map(text: str) -> dict[str, str]:
     """``arrival=TIMESTAMP,tokens_in=ContextTokens`` as a mapping. Raises UsageError."""
-    columns = {}
+    columns: dict[str, str] = {}
     for part in text.split(","):
-        name, sign, column = part.partition("=")
-        if not sign or not name.strip() or not column.strip():
+        name, sign, column = (piece.strip() for piece in part.partition("="))
+        if not sign or not name or not column:
             raise UsageError(f"--map: found {part!r}, expected field=column")
-        columns[name.strip()] = column.strip()
+        if name in columns:
+            raise UsageError(f"--map: {name} is given twice")
+        columns[name] = column
     return columns
 
 
