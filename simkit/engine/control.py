@@ -28,7 +28,7 @@ class Governor:
         world = self._world
         while True:
             yield world.clock.timeout(self._overload.every_ns)
-            if not world.open_runs and not world.clock.arrivals_left:
+            if not world.clock.arrivals_left and not world.anything_left():
                 return
             self._sample()
             if self._is_stuck():
@@ -50,7 +50,11 @@ class Governor:
     def _is_stuck(self) -> bool:
         """True when only this loop is left and has been for long: then it must not keep the simulation alive."""
         world = self._world
-        only_this = world.running == 0 and world.clock.arrivals_left == 0 and len(world.clock.entries) == 1
+        only_this = (
+            not any(pool.used for pool in world.pools)
+            and world.clock.arrivals_left == 0
+            and len(world.clock.entries) == 1
+        )
         self._idle = self._idle + 1 if only_this else 0
         return self._idle >= IDLE_TICKS
 

@@ -20,14 +20,12 @@ _BACKFILL_DEPTH = 100
 class Pool:
     """Slots of one capability. `used` may exceed `capacity` only after a fault shrank it."""
 
-    def __init__(
-        self, world: World, number: int, name: str, capacity: int, order: Order, backfill: Backfill | None
-    ) -> None:
+    def __init__(self, world: World, number: int, name: str, capacity: int, backfill: Backfill | None) -> None:
         self.number, self.name = number, name
         self.capacity = self.nominal = capacity
         self.unlimited = capacity >= UNLIMITED_SLOTS
         self.used = 0
-        self.order = order
+        self.order: Order
         self.marked = False
         self.stalled = False
         self.slow = 1.0
@@ -44,7 +42,13 @@ class Pool:
         self._by_age: deque[tuple[int, int]] = deque()
         self._slots, self._estimate_ns = world.rows.slots, world.rows.estimate_ns
         self._queued, self._ready_ns = world.queued, world.ready_ns
-        self.tells_finished = type(order).finished is not Order.finished
+        self.tells_finished = False
+
+    def take_order(self, order: Order) -> None:
+        """The discipline of this pool (bound already)."""
+        self.order = order
+        inner = getattr(order, "inner", order)
+        self.tells_finished = type(inner).finished is not Order.finished
 
     # --- queueing ---
 

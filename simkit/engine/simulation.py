@@ -14,6 +14,7 @@ from simkit.engine.attempts import Attempts
 from simkit.engine.budget import BudgetLimit
 from simkit.engine.clients import Desk
 from simkit.engine.control import start_governor
+from simkit.engine.express import ExpressLane
 from simkit.engine.external import Api
 from simkit.engine.faults import Faults
 from simkit.engine.gates import Gates
@@ -102,9 +103,10 @@ class Simulation:
             trace, platform, clients=clients, faults=faults, horizon_ns=horizon_ns, streams=Streams(seed, replication)
         )
         self._view = LiveView(self.world)
-        self._express = express_lane and express.applies(self.world, policy)
-        if self._express:
-            self._orders = self._make_orders(grouped=False)
+        self._make_mechanisms()
+        self._lane: ExpressLane | None = None
+        if express_lane and express.applies(self.world, policy):
+            self._lane = self._wire_express()
         else:
             self._wire()
 
@@ -112,8 +114,8 @@ class Simulation:
         """Run to the end (or the horizon) and return the log."""
         world = self.world
         with _quiet_collector():
-            if self._express:
-                log = express.run(world, self._orders, self.header)
+            if self._lane is not None:
+                log = self._lane.run(self.header)
             else:
                 arrivals = world.trace.runs.arrival_ns.tolist()
                 world.clock.drive(arrivals, world.desk.arrive, world.dirty, world.dispatch, world.horizon_ns)
@@ -127,11 +129,8 @@ class Simulation:
 
     # --- wiring ---
 
-    def _wire(self) -> None:
-        """Make the mechanisms and the parts, bind them, and put faults and control loops on the clock."""
-        world, policy = self.world, self.policy
-        world.lay_out()
-        slots = world.mechanisms
+    def _make_mechanisms(self) -> None:
+        world, policy, slots = self.world, self.policy, self.world.mechanisms
         budgets: list[Limit] = [BudgetLimit(spec, world) for spec in world.platform.budgets]
         slots.limits = [*(spec.build() for spec in policy.limits), *budgets]
         slots.admission = [spec.build() for spec in policy.admission]
@@ -141,40 +140,65 @@ class Simulation:
         slots.coalesce = policy.coalesce.build() if policy.coalesce else None
         plans = slots.backfill is not None and slots.backfill.reserves
         world.gates = Gates(world, slots.limits, by_row=plans)
-        orders = self._make_orders(grouped=True, bind=False)
-        self._make_pools(orders)
-        for mechanism in (*slots.limits, *slots.admission, slots.overload, slots.retry, slots.backfill, slots.coalesce):
-            if mechanism is not None:
-                mechanism.bind(self._context(mechanism, range(len(world.pools)), grouped=True))
-        world.gates.lay_out_groups()
-        for number, order in enumerate(orders):
-            order.bind(self._context(order, [number], grouped=True))
+
+    def _wire_express(self) -> ExpressLane:
+        """Pools first, then the mechanisms that look at them, then an order per pool: one that can park only where rows may be held."""
+        world = self.world
+        lane = ExpressLane(world)
+        lane.open_pools()
+        self._bind_mechanisms(grouped=bool(world.mechanisms.limits))
+        for pool, order in zip(world.pools, self._make_orders(), strict=True):
+            grouped = bool(lane.limits_of(pool.number))
+            pool.order = self._bound(order, pool.number, grouped=grouped)
+        world.anything_left = lambda: (
+            any(pool.waiting or pool.used for pool in world.pools) or bool(lane.door and lane.door.deferred)
+        )
+        start_governor(world)
+        return lane
+
+    def _wire(self) -> None:
+        """Make the parts of the general path, bind the mechanisms, and put faults and control loops on the clock."""
+        world = self.world
+        world.lay_out()
+        self._make_pools()
+        self._bind_mechanisms(grouped=True)
+        for pool, order in zip(world.pools, self._make_orders(), strict=True):
+            pool.take_order(self._bound(order, pool.number, grouped=True))
         world.attempts_part = Attempts(world)
-        if plans:
+        if world.mechanisms.backfill is not None and world.mechanisms.backfill.reserves:
             world.attempts_part.keep_running_rows()
         world.lifecycle = Lifecycle(world)
         door = Door(world)
         world.desk = Desk(world, door)
+        world.anything_left = lambda: world.open_runs > 0
         Faults(world, door)
         start_governor(world)
 
-    def _make_orders(self, *, grouped: bool, bind: bool = True) -> list[Order]:
-        orders: list[Order] = []
-        for number, name in enumerate(self.world.platform.places):
-            spec = self.policy.order_by_pool.get(name, self.policy.order)
-            order: Order = spec.build()
-            if grouped and not getattr(order, "parks", False):
-                order = SetAside(order)
-            if bind:
-                order.bind(self._context(order, [number], grouped=grouped))
-            orders.append(order)
-        return orders
+    def _bind_mechanisms(self, *, grouped: bool) -> None:
+        """Bind all but the orders: limits first, for they say by what rows are grouped."""
+        world, slots = self.world, self.world.mechanisms
+        for mechanism in (*slots.limits, *slots.admission, slots.overload, slots.retry, slots.backfill, slots.coalesce):
+            if mechanism is not None:
+                mechanism.bind(self._context(mechanism, range(len(world.pools)), grouped=grouped))
+        if grouped:
+            world.gates.lay_out_groups()
 
-    def _make_pools(self, orders: list[Order]) -> None:
+    def _make_orders(self) -> list[Order]:
+        policy = self.policy
+        return [policy.order_by_pool.get(name, policy.order).build() for name in self.world.platform.places]
+
+    def _bound(self, order: Order, pool: int, *, grouped: bool) -> Order:
+        """The order of a pool, bound; wrapped where rows may be held and it cannot park."""
+        if grouped and not getattr(order, "parks", False):
+            order = SetAside(order)
+        order.bind(self._context(order, [pool], grouped=grouped))
+        return order
+
+    def _make_pools(self) -> None:
         world, slots = self.world, self.world.mechanisms
         for number, name in enumerate(world.platform.places):
             capacity = capacity_of(world.layout.place_spec(number))
-            pool = Pool(world, number, name, capacity, orders[number], slots.backfill)
+            pool = Pool(world, number, name, capacity, slots.backfill)
             pool.tracks_age = bool(slots.admission or slots.limits or slots.overload)
             world.pools.append(pool)
         world.recorder.capacity.extend(first_capacities(world))

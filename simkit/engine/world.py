@@ -114,6 +114,8 @@ class World:
         self.actions = Actions()
         self.modes: list[str] = ["normal"]
         self.open_runs = 0
+        self.anything_left: Callable[[], bool]
+        """Whether any work is under way (arrivals to come not counted): control loops go on while it is."""
         self.running = 0
         self.service_ns = self.rows.derive(trace.tasks.service_ns)
 

@@ -226,6 +226,10 @@ class Limit(Mechanism):
         """None = may start."""
         raise NotImplementedError
 
+    def watches(self, place: int) -> bool:
+        """False: rows that queue in this place are never held and need not be counted (asked after `bind`; spares the calls)."""
+        return True
+
     def start(self, row: int, now_ns: int) -> None:
         """`row` starts (all limits agreed)."""
 

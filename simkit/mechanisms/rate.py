@@ -76,6 +76,9 @@ class TokenBucket(Limit):
             return Drop(f"impossible:token_bucket:{self._key.name(code)}")
         return Hold(code, f"token_bucket:{self._key.name(code)}", min(now_ns + wait, NEVER_NS))
 
+    def watches(self, place: int) -> bool:
+        return self._places is None or place in self._places
+
     def start(self, row: int, now_ns: int) -> None:
         if self._places is None or self._pool[row] in self._places:
             self._bucket(self._code[row]).take(1 if self._costs is None else self._costs[row], now_ns)
