@@ -15,7 +15,7 @@ from pydantic import AfterValidator, model_validator
 
 from simkit.documents import Strict
 from simkit.model import NEVER_NS
-from simkit.units import Duration, Number
+from simkit.units import Amount, Duration, Number
 
 Floats = NDArray[np.float64]
 Q = TypeVar("Q", bound=float)
@@ -28,14 +28,7 @@ def _positive(value: float) -> float:
     return value
 
 
-def _not_negative(value: float) -> float:
-    if value < 0:
-        raise ValueError(f"found {value!r}, expected a number of 0 or more")
-    return value
-
-
 PositiveNumber = Annotated[Number, AfterValidator(_positive)]
-NonNegativeNumber = Annotated[Number, AfterValidator(_not_negative)]
 
 
 class Exponential(Strict, Generic[Q]):
@@ -66,7 +59,7 @@ class Lognormal(Strict, Generic[Q]):
         if self.p95 is not None and self.p95 <= (self.median or self.mean or 0):
             raise ValueError("lognormal: p95 must lie above the mean or median")
         if self.mean and self.p95 and self.p95 > self.mean * math.exp(_Z95**2 / 2):
-            raise ValueError("lognormal: p95 of a lognormal law is at most 3.86 times its mean")
+            raise ValueError("lognormal: p95 of a lognormal law is at most 3.87 times its mean")
         return self
 
     @property
@@ -260,5 +253,5 @@ class Law(Strict, Generic[Q]):
 
 DurationLaw = Law[Duration]
 """ns."""
-NumberLaw = Law[NonNegativeNumber]
+NumberLaw = Law[Amount]
 """Plain numbers, such as tokens."""
