@@ -105,7 +105,7 @@ def recommend(comparison: Comparison) -> Recommendation:
         dropped.update(lost)
     chosen = left[0]
     return Recommendation(
-        chosen, best, tuple(tied), dropped, _reason(comparison, chosen, best, tied, left, dropped), _caution(comparison, chosen)
+        chosen, best, tuple(tied), dropped, _reason(comparison, chosen, best, tied, left, dropped), _caution(comparison, chosen, left)
     )  # fmt: skip
 
 
@@ -177,13 +177,21 @@ def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def _caution(comparison: Comparison, chosen: str) -> str:
+def _caution(comparison: Comparison, chosen: str, left: Sequence[str]) -> str:
     """What the choice costs: guards on which another policy is shown to be better; and that one replication shows nothing."""
     notes = []
     if comparison.replications < 2:
         notes.append("One replication is a first impression: run more before you decide.")
+    table = comparison.differences(chosen, ratios=False)
+    undecided = [
+        item.policy for item in table if item.key == comparison.primary and item.verdict == OPEN and item.policy in left
+    ]
+    if undecided and comparison.replications > 1:
+        notes.append(
+            f"{comparison.replications} replications leave open how {_list(undecided)} would compare: more would tell."
+        )
     rivals: dict[str, list[str]] = {}
-    for item in comparison.differences(chosen, ratios=False):
+    for item in table:
         if item.key in GUARDS and item.verdict == BETTER:
             rivals.setdefault(item.policy, []).append(words(item.metric))
     if rivals:

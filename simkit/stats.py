@@ -98,6 +98,7 @@ class Difference:
     ratio_ci95: tuple[float, float] | None
     pairs: int
     note: str = ""
+    ratio_note: str = ""
     where: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -142,10 +143,10 @@ def paired(
     name = f"{policy}/{baseline}/{metric_key(metric, where)}"
     ratio_ci95, ratio_note = ratio_interval(first, second, name) if ratio else (None, "")
     p = paired_p(gaps) if alike else math.nan
-    notes = [note, _small(gaps), ratio_note]
+    notes = [note, _small(gaps)]
     return Difference(
         policy, baseline, metric, _mean(gaps), interval, p, p, OPEN, margin * abs(base), _mean(first) / base if base > 0 else math.nan,
-        ratio_ci95, len(gaps), "; ".join(text for text in notes if text), dict(where or {}),
+        ratio_ci95, len(gaps), "; ".join(text for text in notes if text), ratio_note, dict(where or {}),
     )  # fmt: skip
 
 
