@@ -262,6 +262,54 @@ class NaiveFair:
         return row
 
 
+class NaiveLevels:
+    """weighted_fair over classes and then tenants by its rule: tags on both levels, scans, fractions. Ties between classes: who got its
+    tag first."""
+
+    def __init__(self, context: FakeContext, weights: Sequence[Fraction]) -> None:
+        rows = context.rows
+        self.cls, self.tenant, self.group, self.cost = rows.cls, rows.tenant, rows.group, rows.estimate_ns
+        self.weights = weights
+        self.tags = {code: (Fraction(0), 0) for code in range(len(weights))}  # (tag, when given)
+        self.v = self.last = Fraction(0)
+        self.inner = [
+            NaiveFair(rows.tenant, rows.group, rows.estimate_ns, [Fraction(1)] * len(context.names["tenant"]))
+            for _ in weights
+        ]
+        self.blocked: set[int] = set()
+        for level in self.inner:
+            level.blocked = self.blocked
+        self.given = 0
+
+    def retag(self, code: int, tag: Fraction) -> None:
+        self.given += 1
+        self.tags[code] = (tag, self.given)
+
+    def push(self, row: int) -> None:
+        code = self.cls[row]
+        if not any(level.rows for level in self.inner):
+            self.v = self.last
+        if not self.inner[code].rows:
+            self.retag(code, max(self.v, self.tags[code][0]))
+        self.inner[code].push(row)
+
+    def pop(self) -> int:
+        free = [
+            (self.tags[code], code)
+            for code, level in enumerate(self.inner)
+            if any(self.group[row] not in self.blocked for row in level.rows)
+        ]
+        if not free:
+            return -1
+        (tag, _), code = min(free)
+        row = self.inner[code].pop()
+        self.v = max(self.v, tag)
+        finish = self.v + self.cost[row] / self.weights[code]
+        self.last = max(self.last, finish)
+        self.retag(code, finish)
+        return row
+
+
 class NaiveRounds:
     """drr by its rule: a circle of flows, one visit at a time."""
 
@@ -305,6 +353,8 @@ class NaiveRounds:
         return -1
 
 
+Naive = NaiveFair | NaiveLevels | NaiveRounds
+
 moves = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["push", "push", "pop"]), st.just(0)),
@@ -315,7 +365,7 @@ moves = st.lists(
 )
 
 
-def compare_with_rule(queue: Order, naive: NaiveFair | NaiveRounds, actions: list[tuple[str, int]], size: int) -> None:
+def compare_with_rule(queue: Order, naive: Naive, actions: list[tuple[str, int]], size: int) -> None:
     pushed = 0
     for what, number in actions:
         if what == "push" and pushed < size:
@@ -339,7 +389,9 @@ def grouped(seed: int, size: int = 80) -> FakeContext:
     tenant = draw.integers(0, 4, size)
     group = np.where(draw.random(size) < 0.5, draw.integers(0, 2, size), 2 + np.minimum(tenant, 2))
     group[(tenant == 3) & (group > 1)] = 0
-    return FakeContext(size, tenant=tenant, group=group, estimate_ns=draw.integers(1, 9, size))
+    return FakeContext(
+        size, tenant=tenant, group=group, cls=draw.integers(0, 3, size), estimate_ns=draw.integers(1, 9, size)
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -350,6 +402,16 @@ def test_weighted_fair_equals_its_rule_whatever_is_held_back(seed: int, actions:
     queue = bound(WeightedFair(weights=WEIGHTS), context)
     weights = UNEVEN[: len(context.names["tenant"])]
     compare_with_rule(queue, NaiveFair(rows.tenant, rows.group, rows.estimate_ns, weights), actions, rows.size)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**6), actions=moves)
+def test_two_levels_equal_their_rule_whatever_is_held_back(seed: int, actions: list[tuple[str, int]]) -> None:
+    context = grouped(seed)
+    weights = [Fraction(2), Fraction(1), Fraction(1, 2)]
+    named = {f"c{code}": float(weight) for code, weight in enumerate(weights)}
+    queue = bound(WeightedFair(by=["class", "tenant"], weights=named), context)
+    compare_with_rule(queue, NaiveLevels(context, weights), actions, context.rows.size)
 
 
 @settings(max_examples=200, deadline=None)

@@ -65,10 +65,12 @@ def crowd(seed: int, *, grouped: bool, size: int = SIZE) -> FakeContext:
 steps = st.lists(
     st.one_of(
         st.just(("push", 0)),
+        st.just(("push", 0)),
         st.just(("pop", 0)),
         st.tuples(st.sampled_from(["block", "unblock"]), st.integers(0, GROUPS - 1)),
         st.tuples(st.just("remove"), st.integers(0, SIZE)),
     ),
+    min_size=10,
     max_size=80,
 )
 
