@@ -76,6 +76,19 @@ def test_seconds_become_the_nearest_nanosecond_once():
     assert trace.runs.deadline_ns.tolist() == [-1, 7]
 
 
+@pytest.mark.parametrize("halves", [1, 3, 5, 7, 9, 25, 125])
+def test_a_float_means_the_decimal_that_it_is_written_as(halves, tmp_path):
+    # n/2 ns: a tie, which the binary neighbour of the decimal would break either way; half to even
+    written = f"{halves * 5}e-10"
+    trace = from_runs([run(arrival_s=float(written))])
+    assert trace.runs.arrival_ns.tolist() == [round(halves / 2)]
+    header = '{"schema": "simkit.trace/1"}\n'
+    (tmp_path / "t.jsonl").write_text(
+        header + f'{{"run_id": "a", "arrival_s": {written}, "tasks": [{{"pool": "p", "service_s": 1}}]}}'
+    )
+    assert read(tmp_path / "t.jsonl").digest() == trace.digest()
+
+
 def test_defaults_are_those_of_the_trace_document():
     trace = from_runs([{"arrival_s": 0, "tasks": [{"pool": "p", "service_s": 2}]}])
     assert (trace.tenants, trace.classes, trace.runs.run_id) == (["default"], ["default"], ["r0"])
