@@ -50,6 +50,7 @@ class Judgement:
     policy: str
     kind: str = "expectation"  # "expectation" | "control"
     note: str = ""
+    unit: str = ""  # "%" for a value that is a fraction of another policy's
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -58,14 +59,15 @@ class Judgement:
     @property
     def shown(self) -> str:
         """The value with the digits that its interval supports; what a control failed."""
-        return self.note if self.kind == "control" else _with_interval(self.value, self.ci95)
+        return self.note if self.kind == "control" else _with_interval(self.value, self.ci95, self.unit)
 
 
-def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
+def _with_interval(value: float, interval: tuple[float, float] | None, unit: str = "") -> str:
+    scale = 100 if unit == "%" else 1
     if interval is None:
-        return digits(value, None)
-    half = (interval[1] - interval[0]) / 2
-    return f"{digits(value, half)} [{digits(interval[0], half)}, {digits(interval[1], half)}]"
+        return digits(value * scale, None) + unit
+    half, low, high = (interval[1] - interval[0]) / 2 * scale, interval[0] * scale, interval[1] * scale
+    return f"{digits(value * scale, half)}{unit} [{digits(low, half)}{unit}, {digits(high, half)}{unit}]"
 
 
 # --- expectations ------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def _judge_better(comparison: Comparison, line: Expectation, other: str) -> Judg
     scaled = None if gains.ci95 is None or not base else (gains.ci95[0] / base, gains.ci95[1] / base)
     lost = len(ours) - len(pairs)
     note = f"undefined in {lost} of {len(ours)} replications" if lost else ""
-    return Judgement(line.text, enough and shown, fraction, scaled, line.line, line.policy, note=note)
+    return Judgement(line.text, enough and shown, fraction, scaled, line.line, line.policy, note=note, unit="%")
 
 
 def _judge_control(comparison: Comparison, lines: Sequence[Expectation], name: str) -> Judgement:

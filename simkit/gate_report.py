@@ -138,7 +138,7 @@ def write_junit(result: GateResult, path: Path, scenario: Path | None) -> None:
     for item in result.comparison.expectations:
         case = _case(name, item.policy, item.text)
         if scenario is not None and item.line:
-            case.set("file", _xml(str(scenario)))
+            case.set("file", _xml(_near(scenario)))
             case.set("line", str(item.line))
         if not item.ok:
             kind = "ControlPassed" if item.kind == "control" else "SloViolated"
@@ -238,7 +238,7 @@ def cell(text: str) -> str:
     """`text` as plain text in Markdown, whatever a name holds: no markup, no cell border, no line break."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]|#~@!])", lambda found: f"&#{ord(found[1])};", text)
+    return re.sub(r"[\\`*{}\[\]|#~@!]|(?<!\w)_|_(?!\w)", lambda found: f"&#{ord(found[0])};", text)
 
 
 def _capped(text: str) -> str:
@@ -256,7 +256,7 @@ def workflow_errors(result: GateResult, scenario: Path | None) -> list[str]:
         return []
     found = []
     for item in result.failed:
-        place = f"file={_property(str(scenario))},line={item.line or 1}," if scenario is not None else ""
+        place = f"file={_property(_near(scenario))},line={item.line or 1}," if scenario is not None else ""
         found.append(f"::error {place}title=expectation::{_data(f'{item.text}: {item.shown}')}")
     found += [
         f"::error title=regression::{_data(f'{line.policy} {line.metric}: {line.shown}')}"
@@ -266,6 +266,14 @@ def workflow_errors(result: GateResult, scenario: Path | None) -> list[str]:
         more = len(found) - MOST_ANNOTATIONS + 1
         found = [*found[: MOST_ANNOTATIONS - 1], f"::error title=simkit::and {more} more"]
     return found
+
+
+def _near(path: Path) -> str:
+    """The path as seen from here, where CI systems look for it; as it is when it lies elsewhere."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)
 
 
 def _data(text: str) -> str:

@@ -211,7 +211,7 @@ class Plan:
         self._say_what_runs(self.jobs or default_jobs())
         finished: list[Replication] = []
         try:
-            with progress(f"{scenario.name}: replications", quiet=self.quiet) as bar:
+            with progress(f"{scenario.name}: simulations", quiet=self.quiet) as bar:
                 comparison = api.compare(
                     scenario, replications=self.wanted, seed=self.seed, jobs=self.jobs, precision=fraction(self.precision),
                     strict=self.strict, progress=bar, finished=finished,
