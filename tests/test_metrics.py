@@ -452,6 +452,18 @@ def test_recovery_is_nan_when_goodput_never_comes_back_or_nothing_broke():
     assert math.isnan(summarise(four_runs()).metrics["recovery_s"])
 
 
+def test_a_peak_of_what_had_piled_up_is_no_recovery():
+    # from 110 s on 30 runs end within 20 s (more than the 20 of before), and then nothing until the last arrival at 599 s
+    log = LogBuilder({"gpu": None})
+    for second in range(600):
+        good = second < 100 or 110 <= second < 130
+        add(log, second, second + 0.5, *(() if good else (Outcome.FAILED,)))
+    for second in range(100, 110):
+        add(log, second, second + 15.0)
+    faults = [{"at_ns": 100 * NS, "to_ns": 110 * NS, "target": "gpu", "what": "stall"}]
+    assert math.isnan(summarise(built(log, horizon=600, faults=faults)).metrics["recovery_s"])
+
+
 # --- Little's law, integrals, attribution ---
 
 

@@ -15,6 +15,8 @@ LEAST_GROWTH = 10
 GROWTH_SHARE = 0.05
 RECOVERED = 0.95
 """Goodput is back when it is at least this share of what it was."""
+STAYS_RECOVERED = 0.9
+"""... and when its mean stays above this share: random arrivals make the mean over the rest vary by some percent."""
 
 
 def mode_times(window: Window) -> dict[str, float]:
@@ -77,11 +79,12 @@ def _grows(begin: Ints, end: Ints, edges: tuple[int, int, int]) -> bool:
 
 
 def recovery_s(window: Window) -> float:
-    """From the last fault's end until goodput is back within 5 % of what it was before the first one; NaN when it never is, when no fault
-    ended, or when there was no goodput before.
+    """From the last fault's end until goodput is back for good within 5 % of what it was before the first one; NaN when it never is, when
+    no fault ended, or when there was no goodput before.
 
     "Before" is the mean from the warm-up to the first fault. Goodput is counted in a sliding window: as long as 20 runs took before, and at
-    least 1 s and 1/60 of the measured time, at most a quarter of it; it is back at the start of the first such window.
+    least 1 s and 1/60 of the measured time, at most a quarter of it; it is back at the start of the first such window from which on the mean
+    to the last arrival stays within 10 % of before. So the short peak of what had piled up during an outage is no recovery.
     """
     log = window.log
     faults = [fault for fault in log.header.get("faults", ()) if fault["to_ns"] < min(window.end, NEVER_NS)]
@@ -98,5 +101,10 @@ def recovery_s(window: Window) -> float:
     starts = np.unique(np.concatenate([[last], done[done >= last]]))
     starts = starts[starts + width <= window.end]
     counts = np.searchsorted(done, starts + width, side="left") - np.searchsorted(done, starts, side="left")
-    back = np.flatnonzero(counts / (width / NS_PER_S) >= RECOVERED * usual)
+    demand_ends = np.maximum(int(log.runs.arrival_ns[window.offered].max()), starts + width)
+    lasting = np.searchsorted(done, demand_ends, side="right") - np.searchsorted(done, starts, side="left")
+    back = np.flatnonzero(
+        (counts >= RECOVERED * usual * width / NS_PER_S)
+        & (lasting >= STAYS_RECOVERED * usual * (demand_ends - starts) / NS_PER_S)
+    )
     return float(starts[back[0]] - last) / NS_PER_S if len(back) else math.nan
