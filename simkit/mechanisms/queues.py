@@ -53,18 +53,17 @@ class GroupedHeap:
 
     def _push(self, key: Any, row: int, group: int) -> None:
         entry = (key, self._next(), row)
+        self._size += 1
         heap = self._heaps.get(group)
         if heap is None:
-            self._heaps[group] = [entry]
+            heap = self._heaps[group] = [entry]
         else:
             heappush(heap, entry)
             if heap[0] is not entry:
-                self._size += 1
                 return
-        self._size += 1
         if group not in self._blocked:
             self._ready = False
-            heappush(self._top, (key, entry[1], group))
+            self._list(group, heap)
 
     def _spread(self) -> None:
         """A second group appears: from one heap to a heap per group."""
