@@ -28,6 +28,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     return {
         "runs": len(trace),
         "tasks": trace.task_count,
+        "tenants": len(trace.tenants),
         "span_s": span,
         "mean_per_min": len(trace) / (span / 60) if span else math.nan,
         "peak_per_min": int(per_minute.max()),
@@ -69,7 +70,7 @@ def _quantiles(values: Any) -> dict[str, float]:
 
 
 def _counts(codes: Any, names: Any, most: int = 20) -> dict[str, int]:
-    """Runs per name, the largest first."""
+    """Runs per name, the largest first, at most `most` of them."""
     counts = np.bincount(codes, minlength=len(names))
     order = np.argsort(-counts, kind="stable")[:most]
     return {names[code]: int(counts[code]) for code in order.tolist()}
