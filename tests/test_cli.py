@@ -72,7 +72,7 @@ def mechanism(folder: Path, body: str) -> Path:
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["run"], "Missing argument 'SCENARIO'"),
         (["run", "tiny", "--sede", "1"], "No such option: --sede"),
-        (["run", "tiny", "--replications", "0"], "'--replications': Input should be greater than or equal to 1"),
+        (["run", "tiny", "--replications", "0"], "Input should be greater than or equal to 1"),
         (["run", "tiny", "--seed", "x"], "'--seed': Input should be a valid integer"),
         (["run", "tinny"], "no file 'tinny'"),
         (["run", "tiny", "--policy", "fifi"], "did you mean 'fifo'?"),
