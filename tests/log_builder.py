@@ -294,6 +294,7 @@ def one_pool_log(
     log.header, log.runs, log.rows = header, runs, rows
     log.names = {
         **log.names,
+        "workflow": ("w",),
         "tenant": tuple(f"t{k}" for k in range(int(tenant.max(initial=0)) + 1)),
         "class": tuple(f"c{k}" for k in range(int(cls.max(initial=0)) + 1)),
     }
