@@ -56,6 +56,11 @@ def test_arrays_that_are_no_trace_are_refused(arrival, service):
         single_task(arrival, service)
 
 
+def test_names_that_are_fewer_than_the_runs_are_refused():
+    with pytest.raises(ValueError, match="2 arrivals, 1 names"):
+        single_task([0, 1], [1, 1], tenant=["a"])
+
+
 def test_tasks_are_put_in_topological_order_and_otherwise_stay_as_given():
     tasks = [
         {"task_id": "join", "after": ["left", "right"], "pool": "p", "service_s": 1},

@@ -138,29 +138,15 @@ def _regular(
     degree[first[:-1]] = 0
     pool_codes = Codes()
     pool_of_step = np.array([pool_codes.of(name) for name in pools], dtype=np.int32)
-    by_need = {int(need): demands.of({pools[0]: int(need)} if need != 1 else {}) for need in np.unique(slots)}
     demand = np.full(total, demands.of({}), dtype=np.int32)
-    if set(by_need) - {1}:
-        demand[first[:-1]] = [by_need[int(need)] for need in slots]
-    zeros, none = np.zeros(total, dtype=np.int64), np.full(total, -1, dtype=np.int32)
-    flag = np.zeros(total, dtype=np.bool_)
+    needs, number = np.unique(slots, return_inverse=True)
+    need_codes = [demands.of({pools[0]: need} if need != 1 else {}) for need in needs.tolist()]
+    demand[first[:-1]] = np.array(need_codes, dtype=np.int32)[number]
+    none = np.full(total, -1, dtype=np.int32)
+    flags: dict[str, Any] = {flag: np.zeros(total, dtype=np.bool_) for flag in FLAGS}
     return canonical(
         Trace(
-            runs=RunColumns(
-                run_id=[f"r{number}" for number in range(size)],
-                arrival_ns=arrival,
-                tenant=tenant_codes,
-                cls=class_codes,
-                priority=np.broadcast_to(np.asarray(priority, dtype=np.int64), (size,)).copy(),
-                deadline_ns=np.broadcast_to(np.asarray(deadline_ns, dtype=np.int64), (size,)).copy(),
-                workflow=np.zeros(size, dtype=np.int32),
-                session=np.full(size, -1, dtype=np.int32),
-                first_task=first,
-                luck=np.arange(size, dtype=np.uint64),
-                defect_p=np.zeros(size),
-                detect_p=np.ones(size),
-                max_rework=np.zeros(size, dtype=np.int32),
-            ),
+            runs=_plain_runs(arrival, tenant_codes, class_codes, priority, deadline_ns, first),
             tasks=TaskColumns(
                 task_id=np.tile(np.arange(steps, dtype=np.int32), size),
                 pool=np.tile(pool_of_step, size),
@@ -168,15 +154,11 @@ def _regular(
                 estimate_ns=estimate.reshape(-1),
                 demand=demand,
                 tier=none,
-                tokens_in=zeros,
-                tokens_out=zeros.copy(),
+                tokens_in=np.zeros(total, dtype=np.int64),
+                tokens_out=np.zeros(total, dtype=np.int64),
                 cost_usd=np.zeros(total),
                 cache_key=none.copy(),
-                public=flag,
-                optional=flag.copy(),
-                verifies=flag.copy(),
-                side_effect=flag.copy(),
-                checkpointable=flag.copy(),
+                **flags,
                 after_ptr=np.concatenate([[0], np.cumsum(degree)]),
                 after=np.flatnonzero(degree) - 1,
             ),
@@ -193,9 +175,37 @@ def _regular(
     )
 
 
+def _plain_runs(
+    arrival: NDArray[np.int64],
+    tenant: NDArray[np.int32],
+    cls: NDArray[np.int32],
+    priority: ArrayLike,
+    deadline_ns: ArrayLike,
+    first_task: NDArray[np.int64],
+) -> RunColumns:
+    size = len(arrival)
+    return RunColumns(
+        run_id=[f"r{number}" for number in range(size)],
+        arrival_ns=arrival,
+        tenant=tenant,
+        cls=cls,
+        priority=np.broadcast_to(np.asarray(priority, dtype=np.int64), (size,)).copy(),
+        deadline_ns=np.broadcast_to(np.asarray(deadline_ns, dtype=np.int64), (size,)).copy(),
+        workflow=np.zeros(size, dtype=np.int32),
+        session=np.full(size, -1, dtype=np.int32),
+        first_task=first_task,
+        luck=np.arange(size, dtype=np.uint64),
+        defect_p=np.zeros(size),
+        detect_p=np.ones(size),
+        max_rework=np.zeros(size, dtype=np.int32),
+    )
+
+
 def _code_column(codes: Codes, names: Sequence[str] | str, size: int) -> NDArray[np.int32]:
     if isinstance(names, str):
         return np.full(size, codes.of(names), dtype=np.int32)
+    if len(names) != size:
+        raise ValueError(f"arrays differ in length: {size} arrivals, {len(names)} names")
     return np.array([codes.of(name) for name in names], dtype=np.int32)
 
 
