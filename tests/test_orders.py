@@ -613,3 +613,24 @@ def test_heaps_do_not_collect_outdated_entries() -> None:
         heap.unblock(1)
     assert len(heap) == 2
     assert len(heap._top) <= 100  # 64 and twice the groups, and one
+
+
+def test_flows_do_not_collect_outdated_entries() -> None:
+    """The same for flows with private groups (two of flow 0), a shared group (2), and flows that come and go."""
+    kept = Flows()
+    for flow in range(3):
+        kept.start(flow, 0)
+    for row, (flow, group) in enumerate([(0, 0), (0, 1), (1, 2), (2, 2), (1, 3)]):
+        kept.push(flow, row, group)
+    for row in range(10, 3000):
+        for group in (0, 2, 3):
+            kept.block(group)
+            kept.head()
+            kept.unblock(group)
+        kept.head()
+        kept.push(kept.flow, row, row % 2)
+        kept.take(kept.rank[kept.flow])
+    assert len(kept) == 5
+    for heap in (kept._top, kept._private._heap, kept._shared[2]._heap):
+        assert len(heap) <= 80  # 64 and twice the few that are listed, and one or two
+    assert len(kept._owner) <= 5
