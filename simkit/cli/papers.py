@@ -117,6 +117,7 @@ class {class_name}(RankOrder):
     patience_s: float = 60.0
 
     def rank(self, task: Task, now_s: float) -> float:
+        # asked once, when the task queues: who queues `patience_s` later starts one second of work further back
         return task.estimate_s + now_s / self.patience_s
 '''
 
