@@ -74,7 +74,7 @@ def mechanism(folder: Path, body: str) -> Path:
         (["run", "tiny", "--sede", "1"], "No such option: --sede"),
         (["run", "tiny", "--replications", "0"], "Input should be greater than or equal to 1"),
         (["run", "tiny", "--seed", "x"], "'--seed': Input should be a valid integer"),
-        (["run", "tinny"], "no file 'tinny'"),
+        (["run", "tinny"], "there is no scenario 'tinny'"),
         (["run", "tiny", "--policy", "fifi"], "did you mean 'fifo'?"),
         (["run", "tiny", "--policy", "fifo", "--policy", "fifo"], "policy 'fifo' is there twice"),
         (["run", "tiny", "--set", "platform.pools.gpu"], "expected key=value"),
@@ -112,7 +112,7 @@ def test_every_problem_of_a_document_is_told_with_its_place(simkit: Simkit, tiny
     ended = simkit("run", "tiny.yaml")
     assert ended.code == 2
     lines = ended.err.splitlines()
-    assert lines[0].startswith("tiny.yaml:5:25: the key 'slots' is missing")  # columns counted by hand
+    assert lines[0].startswith("tiny.yaml:5:20: the key 'slots' is missing")  # columns counted by hand: of gpu, and
     assert lines[1].startswith("tiny.yaml:5:26: unknown key 'slotz', did you mean 'slots'?")
     assert any(line.startswith("tiny.yaml:12:") for line in lines)  # soon
 
@@ -402,6 +402,20 @@ def test_a_disk_that_fills_up_leaves_the_result_on_stdout(
     assert ended.err == "simkit: cannot write reports/tiny/report.html: No space left on device\n"
 
 
+def test_a_run_leaves_its_report_and_nothing_half_written(simkit: Simkit, tiny: Path) -> None:
+    ended = simkit("run", "tiny", "--jobs", "1")
+    assert ended.code == 0
+    assert ended.err == "report: reports/tiny/report.html\n"
+    names = {path.name for path in Path("reports/tiny").iterdir()}
+    assert names >= {"report.html", "report.md", "summary.json", "summary.csv"}
+    assert not [name for name in names if name.startswith(".")]
+    before = {name: (Path("reports/tiny") / name).read_bytes() for name in names}
+    again = simkit("run", "tiny", "--jobs", "2")  # replaced, and the same to the byte
+    assert again.out == ended.out
+    assert {name: (Path("reports/tiny") / name).read_bytes() for name in names} == before
+    assert "simkit run tiny --seed 3 --replications 3" in (Path("reports/tiny") / "report.md").read_text()
+
+
 @pytest.mark.parametrize(("name", "folder"), [("../x", "_x"), ("a/b", "a_b"), ("..", "scenario"), ("mm1", "mm1")])
 def test_a_scenarios_name_is_one_folder_name(name: str, folder: str) -> None:
     assert running.file_name(name) == folder
@@ -524,7 +538,7 @@ def test_a_story_can_be_told_from_a_scenario(simkit: Simkit, tiny: Path) -> None
 
 
 def test_verbose_says_what_runs(simkit: Simkit, tiny: Path) -> None:
-    said = simkit("run", "tiny", *QUICK, "--verbose").err
+    said = simkit("run", "tiny", *QUICK, "--verbose").err.splitlines()[0]
     assert "tiny (" in said
     assert "seed 3, 3 replications in 1 processes: fifo v1 (" in said
 

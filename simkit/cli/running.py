@@ -62,6 +62,7 @@ def run(
         comparison = plan.compared()
     except Partial as stop:
         raise _kept(stop, folder, as_json=json_) from stop
+    comparison.details["command"] = _command(scenario, comparison, policy, set_, trace, allow_code=allow_code)
     trouble = None
     if folder is not None:
         try:
@@ -149,6 +150,25 @@ def explain(
         )
     else:
         shell.emit(story.rstrip("\n") + "\n")
+
+
+def _command(
+    scenario: str,
+    comparison: Comparison,
+    policies: list[str] | None,
+    overrides: list[str] | None,
+    trace: str | None,
+    *,
+    allow_code: bool,
+) -> str:
+    """What gives these numbers again: the options that change them, and no others (so that reports do not differ by --jobs or --out)."""
+    import shlex
+
+    words = ["simkit", "run", scenario, "--seed", str(comparison.seed), "--replications", str(comparison.replications)]
+    words += [word for name in policies or () for word in ("--policy", name)]
+    words += [word for change in overrides or () for word in ("--set", change)]
+    words += ["--trace", trace] if trace is not None else []
+    return shlex.join([*words, *(["--allow-code"] if allow_code else [])])
 
 
 # --- what the commands share -------------------------------------------------------------------------------
