@@ -158,9 +158,9 @@ class _Nodes:
         self.before[order[1:][same]] = order[:-1][same]
         # who takes no time releases at the very time at which it was released itself
         lasting = np.flatnonzero((self.until > self.ready) & (self.started | self.shared))
-        self._times = np.unique(self.until)
+        self._times = np.sort(self.until)
         self._base = len(self._times) + 1
-        keys = self.unit[lasting] * self._base + np.searchsorted(self._times, self.until[lasting])
+        keys = self.unit[lasting] * self._base + np.searchsorted(self._times, self.until[lasting], side="right")
         arrange = np.argsort(keys, kind="stable")
         self._keys, self._nodes = keys[arrange], lasting[arrange]
 
@@ -174,9 +174,9 @@ class _Nodes:
         """(spell of the submission that ended last by each time, how long before it); -1 when none."""
         if not len(self._keys):
             return np.full(len(unit), -1, dtype=np.int64), np.zeros(len(unit), dtype=np.int64)
-        rank = np.searchsorted(self._times, times, side="right") - 1  # -1: before any end
+        rank = np.searchsorted(self._times, times, side="right")
         place = np.searchsorted(self._keys, unit * self._base + rank, side="right") - 1
-        found = (place >= 0) & (rank >= 0)
+        found = place >= 0
         found &= self.unit[self._nodes[np.maximum(place, 0)]] == unit
         first = np.searchsorted(self._keys, self._keys[np.maximum(place, 0)], side="left")  # of several the first row
         node = np.where(found, self._nodes[first], -1)

@@ -7,15 +7,16 @@ Latency counts from the run's first submission to its end, for completed runs. A
 
 from __future__ import annotations
 
-from simkit.metrics.fairness import MOST_FLOWS, share_error
+from simkit.metrics.fairness import service_gap_s, share_error
 from simkit.metrics.frames import all_events, runs_frame, tasks_frame
 from simkit.metrics.series import series
 from simkit.metrics.summary import Summary, summarise
+from simkit.metrics.tables import GroupTable
 from simkit.metrics.waits import WaitAttribution, held, run_delays, wait_attribution, wait_by_reason
 from simkit.metrics.window import Stays, Window
 
 __all__ = [
-    "MOST_FLOWS",
+    "GroupTable",
     "Stays",
     "Summary",
     "WaitAttribution",
@@ -25,6 +26,7 @@ __all__ = [
     "run_delays",
     "runs_frame",
     "series",
+    "service_gap_s",
     "share_error",
     "summarise",
     "tasks_frame",

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from simkit.log import EVENT_KINDS, RunLog
+from simkit.metrics.ages import queue_ages
 from simkit.metrics.fairness import jain, share_error
 from simkit.metrics.groups import columns_of
 from simkit.metrics.health import mode_times, recovery_s, stable
 from simkit.metrics.queues import pool_metrics, queue_age
-from simkit.metrics.window import Window
+from simkit.metrics.tables import GroupTable, Table
+from simkit.metrics.window import Floats, Ints, Window
+from simkit.model import UsageError
 
-Table = dict[str, float]
 _POOL_METRICS = ("utilisation", "queue_depth", "queue_depth_max", "queued_work_s")
 
 
@@ -25,18 +27,18 @@ class Summary:
     def __init__(
         self,
         metrics: Table,
-        by_class: dict[str, Table],
-        pools: dict[str, Table],
+        by_class: Mapping[str, Table],
+        pools: Mapping[str, Table],
         window: Window | None = None,
         runs: Table | None = None,
     ) -> None:
-        """`window` and `runs` (the metrics of runs and tasks alone): what `by_tenant` is worked out from."""
+        """`window` and `runs` (the metrics that groups have, of all runs together): what `by_tenant` is worked out from."""
         self.metrics, self.by_class, self.pools = metrics, by_class, pools
         self._window, self._runs = window, runs or {}
-        self._by_tenant: dict[str, Table] | None = None
+        self._by_tenant: Mapping[str, Table] | None = None
 
     @property
-    def by_tenant(self) -> dict[str, Table]:
+    def by_tenant(self) -> Mapping[str, Table]:
         """Metrics of each tenant."""
         if self._by_tenant is None:
             assert self._window is not None
@@ -45,11 +47,17 @@ class Summary:
         return self._by_tenant
 
     def get(self, metric: str, where: Mapping[str, str] | None = None) -> float:
-        """One metric; `where` selects a class, a tenant or a pool ({"class": name}). NaN when there is no such thing."""
-        table = self.metrics
-        for kind, name in (where or {}).items():
-            table = {"class": self.by_class, "tenant": self.by_tenant, "pool": self.pools}[kind].get(name, {})
-        return float(table.get(metric, math.nan))
+        """One metric; `where` selects a class, a tenant or a pool ({"class": name}). NaN when there is no such thing. Raises UsageError for
+        another kind of group, or several at once."""
+        if not where:
+            return float(self.metrics.get(metric, math.nan))
+        if len(where) > 1 or not where.keys() <= {"class", "tenant", "pool"}:
+            raise UsageError(f"where: found {dict(where)}, expected one of class, tenant, pool")
+        ((kind, name),) = where.items()
+        groups = self.by_class if kind == "class" else self.by_tenant if kind == "tenant" else self.pools
+        if isinstance(groups, GroupTable):
+            return groups.value(name, metric, math.nan)
+        return float(groups.get(name, {}).get(metric, math.nan))
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -69,6 +77,8 @@ def summarise(log: RunLog) -> Summary:
     """All metrics of a log, by the names of the metric table."""
     window = Window(log)
     runs = {metric: float(values[0]) for metric, values in columns_of(window, None, 1).items()}
+    runs.update(queue_age(window))
+    runs["api_429"] = float(len(_throttled(log)))
     pools = pool_metrics(window)
     metrics = {**runs, **_platform_metrics(window)}
     for name, table in pools.items():
@@ -77,14 +87,23 @@ def summarise(log: RunLog) -> Summary:
     return Summary(metrics, _by(window, "class", runs), pools, window, runs)
 
 
-def _by(window: Window, attribute: str, overall: Mapping[str, float]) -> dict[str, Table]:
-    names = window.log.names[attribute]
+def _throttled(log: RunLog) -> Ints:
+    """Runs of the calls that were answered 429."""
+    chosen = np.flatnonzero(log.events.kind == EVENT_KINDS.index("throttled"))
+    return np.asarray(log.events.run[chosen], dtype=np.int64)
+
+
+def _by(window: Window, attribute: str, overall: Mapping[str, float]) -> GroupTable:
+    """The metrics of runs and tasks by class or tenant; `overall` has the same ones of all runs together."""
+    log, names = window.log, window.log.names[attribute]
     if len(names) == 1:
-        return {names[0]: dict(overall)}
-    runs = window.log.runs
-    columns = columns_of(window, np.asarray(runs.cls if attribute == "class" else runs.tenant), len(names))
-    lists = {metric: values.tolist() for metric, values in columns.items()}
-    return {name: {metric: values[code] for metric, values in lists.items()} for code, name in enumerate(names)}
+        return GroupTable(names, {metric: np.array([value]) for metric, value in overall.items()})
+    codes = np.asarray(log.runs.cls if attribute == "class" else log.runs.tenant)
+    columns: dict[str, Floats] = columns_of(window, codes, len(names))
+    row_codes = np.asarray(log.rows.cls if attribute == "class" else log.rows.tenant)
+    columns["queue_age_s.p95"], columns["queue_age_s.max"] = queue_ages(window, row_codes, len(names))
+    columns["api_429"] = np.bincount(codes[_throttled(log)], minlength=len(names)).astype(np.float64)
+    return GroupTable(names, columns)
 
 
 def _platform_metrics(window: Window) -> Table:
@@ -95,7 +114,6 @@ def _platform_metrics(window: Window) -> Table:
     logical = float(math.fsum(header.get("logical_calls", {}).values()))
     metrics = {
         "api_calls": calls,
-        "api_429": count["throttled"],
         "api_errors": count["api_error"] + count["api_hang"],
         "coalesced": count["coalesced"],
         "mode_switches": count["mode"],
@@ -107,6 +125,5 @@ def _platform_metrics(window: Window) -> Table:
     }
     if logical:
         metrics["retry_amplification"] = calls / logical
-    metrics.update(queue_age(window))
     metrics.update(mode_times(window))
     return metrics
