@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simkit.documents import Strict
+from simkit.documents import Misplaced, Strict
 from simkit.model import (
     NEVER_NS,
     NS_PER_S,
@@ -22,7 +22,21 @@ from simkit.model import (
     TierSpec,
 )
 from simkit.trace.workload import WorkflowSpec
-from simkit.units import Count, Duration, Factor, Fraction, Name, Number, PositiveCount, PositiveDuration, Rate, Usd
+from simkit.units import (
+    Amount,
+    Count,
+    Duration,
+    Factor,
+    Fraction,
+    Gain,
+    Name,
+    Number,
+    PositiveCount,
+    PositiveDuration,
+    Rate,
+    Usd,
+    UsdRate,
+)  # fmt: skip
 
 _WINDOWS_NS = {"minute": 60 * NS_PER_S, "hour": 3600 * NS_PER_S, "day": 86400 * NS_PER_S}
 
@@ -48,7 +62,7 @@ class _Limit(Strict):
         return LimitSpec(unit, rate, self.burst if self.burst is not None else max(1, round(rate * 60)))
 
 
-class _Api(Strict):
+class ApiDocument(Strict):
     limits: list[_Limit] = Field(default_factory=list)
     concurrency: PositiveCount | None = None
     latency: Duration = 0
@@ -57,27 +71,44 @@ class _Api(Strict):
     hang_timeout: PositiveDuration = 60 * NS_PER_S
 
 
-_Who = dict[Literal["tenant", "class"], Name | list[Name]]
+_Names = Name | Annotated[list[Name], Field(min_length=1)]
+_Who = dict[Literal["tenant", "class"], _Names]
+"""Who is meant: all of it must hold, any of the names does; empty = everybody."""
 
 
-class _Budget(Strict):
-    usd: Usd
+class BudgetDocument(Strict):
+    """``{usd: 50, per: day}``, or shorter ``{usd: $50/day}``; without a window for the whole run."""
+
+    usd: Usd | UsdRate
     per: Literal["minute", "hour", "day"] | PositiveDuration | None = None
     for_: Annotated[_Who, Field(alias="for")] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _one_window(self) -> BudgetDocument:
+        if isinstance(self.usd, tuple) and self.per is not None:
+            raise Misplaced(("per",), "the window is given twice: in usd and here")
+        return self
 
-class _Tier(Strict):
+    def spec(self, name: str) -> BudgetSpec:
+        if isinstance(self.usd, tuple):
+            usd, window = self.usd
+            return BudgetSpec(name, usd, window, chosen_names(self.for_))
+        window_ns = _WINDOWS_NS[self.per] if isinstance(self.per, str) else self.per
+        return BudgetSpec(name, self.usd, window_ns, chosen_names(self.for_))
+
+
+class TierDocument(Strict):
     pool: Name
     speed: Factor = 1.0
-    price: Annotated[float, Field(ge=0), Number] = 1.0
+    price: Amount = 1.0
     success: Fraction | None = None
 
 
 class PlatformDocument(Strict):
     pools: dict[Name, PoolDocument] = Field(default_factory=dict)
-    apis: dict[Name, _Api] = Field(default_factory=dict)
-    budgets: dict[Name, _Budget] = Field(default_factory=dict)
-    tiers: dict[Name, _Tier] = Field(default_factory=dict)
+    apis: dict[Name, ApiDocument] = Field(default_factory=dict)
+    budgets: dict[Name, BudgetDocument] = Field(default_factory=dict)
+    tiers: dict[Name, TierDocument] = Field(default_factory=dict)
 
 
 class _Backoff(Strict):
@@ -86,23 +117,62 @@ class _Backoff(Strict):
     multiplier: Factor = 2.0
     jitter: Literal["none", "full", "equal", "decorrelated"] = "none"
 
+    @model_validator(mode="after")
+    def _has_effect(self) -> _Backoff:
+        for key in ("cap", "multiplier", "jitter"):
+            if key in self.model_fields_set and not self.base:
+                raise Misplaced((key,), f"{key} has no effect without base")
+        if "cap" in self.model_fields_set and self.cap < self.base:
+            raise Misplaced(("cap",), "cap must not be below base")
+        return self
 
-class _Retries(Strict):
+
+class RetriesDocument(Strict):
+    """Attempts in all; delays between them; retries per first attempt that the budget allows."""
+
     attempts: PositiveCount = 1
     backoff: _Backoff = Field(default_factory=_Backoff)
     budget: Fraction | None = None
 
+    @model_validator(mode="after")
+    def _has_effect(self) -> RetriesDocument:
+        if self.attempts == 1:
+            for key in ("backoff", "budget"):
+                if key in self.model_fields_set:
+                    raise Misplaced((key,), f"{key} has no effect with one attempt: set attempts to 2 or more")
+        return self
+
     def spec(self) -> RetrySpec:
-        backoff = self.backoff
-        return RetrySpec(self.attempts, backoff.base, backoff.cap, backoff.multiplier, backoff.jitter, self.budget)
+        return _retry_spec(self.attempts, self.backoff, self.budget)
 
 
-class _Client(Strict):
+class SdkDocument(_Backoff):
+    """The retry layer inside one attempt at an API: attempts in all, and the delays between them."""
+
+    attempts: PositiveCount = 1
+    budget: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _tries_again(self) -> SdkDocument:
+        others = sorted(self.model_fields_set - {"attempts"})
+        if self.attempts == 1 and others:
+            raise Misplaced((others[0],), f"{others[0]} has no effect with one attempt: set attempts to 2 or more")
+        return self
+
+    def spec(self) -> RetrySpec:
+        return _retry_spec(self.attempts, self, self.budget)
+
+
+def _retry_spec(attempts: int, backoff: _Backoff, budget: float | None) -> RetrySpec:
+    return RetrySpec(attempts, backoff.base, backoff.cap, backoff.multiplier, backoff.jitter, budget)
+
+
+class ClientDocument(Strict):
     for_: Annotated[_Who, Field(alias="for")] = Field(default_factory=dict)
     patience: PositiveDuration | None = None
-    retries: _Retries = Field(default_factory=_Retries)
+    retries: RetriesDocument = Field(default_factory=RetriesDocument)
     obey_retry_after: Fraction = 1.0
-    sdk: _Retries = Field(default_factory=_Retries)
+    sdk: SdkDocument = Field(default_factory=SdkDocument)
 
     def spec(self) -> ClientSpec:
         return ClientSpec(
@@ -114,7 +184,7 @@ class _Client(Strict):
         )
 
 
-class _What(Strict):
+class FaultWhat(Strict):
     pool: Name | None = None
     api: Name | None = None
     down: Literal["error", "hang"] | None = None
@@ -125,7 +195,7 @@ class _What(Strict):
     reject: Literal["everything"] | None = None
 
     @model_validator(mode="after")
-    def _one_fault(self) -> _What:
+    def _one_fault(self) -> FaultWhat:
         faults = [
             n for n in ("down", "slow", "capacity", "starts", "allowance", "reject") if getattr(self, n) is not None
         ]
@@ -153,10 +223,10 @@ class _What(Strict):
         return self
 
 
-class _Fault(Strict):
+class FaultDocument(Strict):
     at: Duration
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
-    what: _What
+    what: FaultWhat
 
     def spec(self) -> FaultSpec:
         what = self.what
@@ -173,7 +243,7 @@ class _Fault(Strict):
         )
 
 
-class _Class(Strict):
+class ClassDocument(Strict):
     starved_after: PositiveDuration
 
 
@@ -184,9 +254,9 @@ class ExpectDocument(Strict):
     at_most: Number | None = None
     at_least: Number | None = None
     equals: Number | None = None
-    tolerance: Annotated[float, Number] = 0.0
+    tolerance: Amount = 0.0
     better_than: Name | None = None
-    by: Fraction = 0.0
+    by: Gain = 0.0
 
     @model_validator(mode="after")
     def _one_bound(self) -> ExpectDocument:
@@ -195,10 +265,9 @@ class ExpectDocument(Strict):
             raise ValueError(
                 f"found {len(bounds)} bounds, expected exactly one of at_most, at_least, equals, better_than"
             )
-        if self.tolerance and bounds != ["equals"]:
-            raise ValueError("tolerance goes with equals")
-        if self.by and bounds != ["better_than"]:
-            raise ValueError("by goes with better_than")
+        for key, bound in (("tolerance", "equals"), ("by", "better_than")):
+            if key in self.model_fields_set and bounds != [bound]:
+                raise Misplaced((key,), f"{key} goes with {bound}")
         return self
 
 
@@ -213,12 +282,12 @@ class ScenarioDocument(Strict):
     replications: PositiveCount = 10
     primary: Name = "goodput_per_s"
     margin: Fraction = 0.02
-    classes: dict[Name, _Class] = Field(default_factory=dict)
+    classes: dict[Name, ClassDocument] = Field(default_factory=dict)
     platform: PlatformDocument
     workflows: dict[Name, WorkflowSpec] = Field(default_factory=dict)
     workload: list[dict[str, Any]]
-    clients: list[_Client] = Field(default_factory=list)
-    faults: list[_Fault] = Field(default_factory=list)
+    clients: list[ClientDocument] = Field(default_factory=list)
+    faults: list[FaultDocument] = Field(default_factory=list)
     policies: list[Any] = Field(default_factory=lambda: ["fifo"])
     baseline: Name | None = None
     control: Name | list[Name] = Field(default_factory=list)
@@ -240,10 +309,7 @@ def platform_spec(spec: PlatformDocument) -> PlatformSpec:
             for name, api in spec.apis.items()
         ),
         budgets=tuple(
-            BudgetSpec(
-                name, budget.usd, _WINDOWS_NS.get(budget.per) if isinstance(budget.per, str) else budget.per, chosen_names(budget.for_)
-            )
-            for name, budget in spec.budgets.items()
+            budget.spec(name) for name, budget in spec.budgets.items()
         ),
         tiers=tuple(TierSpec(name, tier.pool, tier.speed, tier.price, tier.success) for name, tier in spec.tiers.items()),
     )  # fmt: skip

@@ -1,13 +1,28 @@
-"""JSON Schemas for editors and checks, made from the same models that validate."""
+"""JSON Schemas for editors and checks, made from the same models that validate.
+
+``python -m simkit.schema`` in a checkout writes those that are kept beside the documents (`FILES`).
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
+from pathlib import Path
 from typing import Any
 
-from simkit.documents import nearest
+from simkit.documents.complaints import nearest
+from simkit.files import write_text
 from simkit.mechanisms.base import SLOTS
 from simkit.model import UsageError
-from simkit.policy import adapter, all_mechanisms
+from simkit.policy import all_mechanisms, parameter_model
+from simkit.units import format_duration
+
+FILES = {
+    "scenario": "scenarios/scenario.schema.json",
+    "policy": "policies/policy.schema.json",
+    "trace": "traces/trace.schema.json",
+}
+"""The schemas that are kept in the repository, for editors: a modeline in each document names its own."""
 
 KINDS = ("scenario", "policy", "trace", "results")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -21,24 +36,71 @@ def schema(kind: str) -> dict[str, Any]:
     return {"$schema": _DRAFT, "title": f"simkit {kind}", **makers[kind]()}
 
 
+def text(kind: str) -> str:
+    """The schema as it is kept in a file."""
+    return json.dumps(schema(kind), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def write_files(root: Path) -> None:
+    """Write `FILES` below the root of a checkout."""
+    for kind, name in FILES.items():
+        write_text(root / name, text(kind))
+
+
 def _scenario() -> dict[str, Any]:
     from simkit.scenario_document import ScenarioDocument
     from simkit.trace.workload import RecordedSpec, SourceSpec
 
-    document = ScenarioDocument.model_json_schema()
+    document = _of_model(ScenarioDocument)
     definitions = document.setdefault("$defs", {})
     items = []
     for model in (SourceSpec, RecordedSpec):
-        part = model.model_json_schema()
+        part = _of_model(model)
         definitions.update(part.pop("$defs", {}))
         definitions[model.__name__] = part
         items.append({"$ref": f"#/$defs/{model.__name__}"})
-    document["properties"]["workload"]["items"] = {"anyOf": items}
+    document["properties"]["workload"] = {"type": "array", "minItems": 1, "items": {"anyOf": items}}
     policy = _policy()
     definitions.update(policy.pop("$defs"))
     definitions["Policy"] = policy
-    document["properties"]["policies"]["items"] = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Policy"}]}
+    document["properties"]["policies"] = {
+        "type": "array",
+        "minItems": 1,
+        "items": {"anyOf": [{"type": "string", "minLength": 1}, {"$ref": "#/$defs/Policy"}]},
+    }
     return document
+
+
+def _of_model(model: Any) -> dict[str, Any]:
+    """The model's schema as documents are read: nothing is null, and a bare value is a deterministic law."""
+    found: dict[str, Any] = _tidied(model.model_json_schema())
+    for name, definition in found.get("$defs", {}).items():
+        if name.startswith("Law_"):
+            found["$defs"][name] = {"anyOf": [definition["properties"]["deterministic"], definition]}
+    return found
+
+
+def _tidied(node: Any) -> Any:
+    """Without generated titles, and without the null that stands for a key that is left out."""
+    if isinstance(node, list):
+        return [_tidied(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tidy = {
+        key: _tidied(value)
+        for key, value in node.items()
+        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
+    }
+    if str(tidy.get("description", "")).startswith("A duration") and "default" in tidy:
+        tidy["default"] = format_duration(tidy["default"])  # an editor offers it as text to write
+    if str(tidy.get("description", "")).startswith("A rate"):
+        tidy.pop("default", None)
+    options = tidy.get("anyOf")
+    if options and {"type": "null"} in options:
+        options = [option for option in options if option != {"type": "null"}]
+        del tidy["anyOf"]
+        tidy = {**options[0], **tidy} if len(options) == 1 else {**tidy, "anyOf": options}
+    return tidy
 
 
 def _policy() -> dict[str, Any]:
@@ -92,20 +154,20 @@ def _policy() -> dict[str, Any]:
 
 
 def _mechanism(name: str, cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    part = adapter(cls).json_schema(ref_template="#/$defs/{model}")
-    definitions.update(part.pop("$defs", {}))
-    properties = {
-        key.rstrip("_"): {k: v for k, v in value.items() if k != "title"}
-        for key, value in part.get("properties", {}).items()
+    """``{name: {parameters}}``; the class's docstring is what an editor shows."""
+    part = _of_model(parameter_model(cls))
+    for key, definition in part.pop("$defs", {}).items():
+        assert definitions.setdefault(key, definition) == definition, f"two parameter types are called {key}"
+    required = part.get("required", [])
+    parameters = {
+        "type": "object" if required else ["object", "null"],
+        "properties": part.get("properties", {}),
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
     }
-    parameters = {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
-    if part.get("required"):
-        parameters["required"] = [key.rstrip("_") for key in part["required"]]
-        parameters["type"] = "object"
-    about = (cls.__doc__ or "").strip().split("\n")[0]
     return {
         "type": "object",
-        "description": about,
+        "description": inspect.cleandoc(cls.__doc__ or ""),
         "properties": {name: parameters},
         "required": [name],
         "additionalProperties": False,
@@ -113,44 +175,9 @@ def _mechanism(name: str, cls: type[Any], definitions: dict[str, Any]) -> dict[s
 
 
 def _trace() -> dict[str, Any]:
-    seconds = {"type": "number", "minimum": 0}
-    text = {"type": "string", "minLength": 1}
-    flag = {"type": "boolean"}
-    task = {
-        "type": "object",
-        "properties": {
-            "task_id": text, "after": {"type": "array", "items": text}, "pool": text, "service_s": seconds, "estimate_s": seconds,
-            "demand": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}, "tier": text,
-            "tokens_in": {"type": "integer", "minimum": 0}, "tokens_out": {"type": "integer", "minimum": 0},
-            "cost_usd": {"type": "number", "minimum": 0}, "cache_key": text, "public": flag, "optional": flag, "verifies": flag,
-            "side_effect": flag, "checkpointable": flag,
-        },
-        "required": ["pool", "service_s"],
-        "additionalProperties": False,
-    }  # fmt: skip
-    probability = {"type": "number", "minimum": 0, "maximum": 1}
-    run = {
-        "type": "object",
-        "properties": {
-            "run_id": text, "arrival_s": seconds, "tenant": text, "class": text, "priority": {"type": "integer"}, "deadline_s": seconds,
-            "workflow": text, "session": text, "luck": {"type": "integer"}, "defect_p": probability, "detect_p": probability,
-            "max_rework": {"type": "integer", "minimum": 0}, "tasks": {"type": "array", "minItems": 1, "items": task},
-        },
-        "required": ["arrival_s", "tasks"],
-        "additionalProperties": False,
-    }  # fmt: skip
-    header = {
-        "type": "object",
-        "properties": {
-            "schema": {"const": "simkit.trace/1"},
-            "source": {"type": "string"},
-            "seed": {"type": "integer"},
-            "warnings": {"type": "object"},
-        },
-        "required": ["schema"],
-        "additionalProperties": False,
-    }
-    return {"description": "One line of a trace file: the header first, then a run per line.", "anyOf": [header, run]}
+    from simkit.trace.records import trace_record_schema
+
+    return trace_record_schema()
 
 
 def _results() -> dict[str, Any]:
@@ -184,10 +211,14 @@ def _results() -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            "scenario": {"type": "string"}, "seed": {"type": "integer"}, "replications": {"type": "integer"}, "versions": {"type": "object"},
+            "schema": {"const": "simkit.results/1"}, "scenario": {"type": "string"}, "seed": {"type": "integer"}, "replications": {"type": "integer"}, "versions": {"type": "object"},
             "digests": {"type": "object"}, "policies": {"type": "object", "additionalProperties": policy},
             "differences": {"type": "array", "items": difference}, "ladder": {"type": "array"}, "recommendation": {"type": "object"},
             "expectations": {"type": "array", "items": expectation}, "report": {"type": ["string", "null"]},
         },
-        "required": ["scenario", "seed", "replications", "versions", "policies", "differences", "expectations", "report"],
+        "required": ["schema", "scenario", "seed", "replications", "versions", "policies", "differences", "expectations", "report"],
     }  # fmt: skip
+
+
+if __name__ == "__main__":
+    write_files(Path(__file__).resolve().parent.parent)

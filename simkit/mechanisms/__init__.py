@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 
 from simkit.mechanisms.base import (
     SLOTS,
@@ -30,6 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@cache
 def load_builtin() -> None:
     """Import every family of this package, so that the registry is full."""
     for module in pkgutil.iter_modules(__path__):

@@ -370,3 +370,9 @@ def _slot_of(cls: type) -> str:
 def registered(slot: str | None = None) -> dict[tuple[str, str], type[Any]]:
     """(slot, name) -> class for everything registered so far, in name order."""
     return {key: _REGISTRY[key] for key in sorted(_REGISTRY) if slot in (None, key[0])}
+
+
+def forget(module: str) -> None:
+    """Take the classes of a module out of the registry (a policy's own Python file: its classes are named by file and class)."""
+    for key in [key for key, cls in _REGISTRY.items() if cls.__module__ == module]:
+        del _REGISTRY[key]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simkit.documents import Strict
+from simkit.documents import Misplaced, Strict, choose
 from simkit.trace.arrivals import Arrivals
 from simkit.trace.distributions import DurationLaw, NumberLaw, PositiveNumber
 from simkit.units import Count, Duration, Factor, Fraction, Name, PositiveCount, PositiveDuration, Usd, Whole
@@ -54,13 +54,16 @@ class TaskSpec(Strict):
     @model_validator(mode="after")
     def _sensible(self) -> TaskSpec:
         if self.optional > self.count:
-            raise ValueError(f"optional: found {self.optional}, but there are only {self.count} of the task")
+            raise Misplaced(
+                ("optional",), f"found {self.optional} optional, but there are only {self.count} of the task"
+            )
         if self.verifies and self.optional:
-            raise ValueError("a verification cannot be optional")
+            raise Misplaced(("optional",), "a verification cannot be optional")
         if self.pool in self.demand and "slots" in self.model_fields_set:
-            raise ValueError(f"slots and demand both say how much of {self.pool!r} is needed")
-        if len(set(self.after)) != len(self.after):
-            raise ValueError("after names a task twice")
+            raise Misplaced(("slots",), f"slots and demand both say how much of {self.pool!r} is needed")
+        for place, before in enumerate(self.after):
+            if before in self.after[:place]:
+                raise Misplaced(("after", place), f"after names a task twice ({before!r})")
         return self
 
     @property
@@ -88,9 +91,12 @@ class WorkflowSpec(Strict):
         if not self.tasks:
             raise ValueError("a workflow needs at least one task")
         for name, task in self.tasks.items():
-            for before in task.after:
+            for place, before in enumerate(task.after):
                 if before not in self.tasks:
-                    raise ValueError(f"task {name!r}: after names {before!r}, which the workflow does not have")
+                    raise Misplaced(
+                        ("tasks", name, "after", place),
+                        f"after names {before!r}, which the workflow does not have{choose(before, self.tasks)}",
+                    )
         self.order  # noqa: B018 - raises for a circle
         ids = [task_id for name, task in self.tasks.items() for task_id in task.ids(name)]
         if len(set(ids)) != len(ids):
@@ -98,7 +104,7 @@ class WorkflowSpec(Strict):
             raise ValueError(f"two tasks would be called {twice!r}")
         for setting, plain in (("max_rework", 0), ("detection", 1.0)):
             if getattr(self, setting) != plain and not any(task.verifies for task in self.tasks.values()):
-                raise ValueError(f"{setting} has no effect without a task that verifies")
+                raise Misplaced((setting,), f"{setting} has no effect without a task that verifies")
         return self
 
     @property
@@ -156,11 +162,13 @@ class SourceSpec(Strict):
         if self.tenant is not None and self.tenants is not None:
             raise ValueError(f"source {self.name!r}: expected tenant or tenants, not both")
         if self.task is not None and self.task.after:
-            raise ValueError(f"source {self.name!r}: a single task comes after nothing")
+            raise Misplaced(("task", "after"), f"source {self.name!r}: a single task comes after nothing")
         if abs(self.priority) >= 2**62:
-            raise ValueError(f"source {self.name!r}: found priority {self.priority}, expected at most 62 bits")
+            raise Misplaced(
+                ("priority",), f"source {self.name!r}: found priority {self.priority}, expected at most 62 bits"
+            )
         if self.until is not None and self.until <= self.start:
-            raise ValueError(f"source {self.name!r}: until must lie after start")
+            raise Misplaced(("until",), f"source {self.name!r}: until must lie after start")
         return self
 
 
