@@ -82,7 +82,9 @@ def test_every_policy_runs_on_every_kind_of_platform(policy: str) -> None:
 
 
 def b_waits(policy: str, backlog: int) -> float:
-    scenario = load_scenario("noisy_neighbor", overrides=[f"workload.0.arrivals.burst.count={backlog}"])
+    scenario = load_scenario(
+        "noisy_neighbor", overrides=[f"workload.0.arrivals={{burst: {{at: 0s, count: {backlog}}}}}"]
+    )
     return judged(scenario, 1, [policy]).metric(policy, "wait_s.max", {"tenant": "b"}).mean
 
 
