@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simkit.catalogue import GUARDS, direction, split_key, with_unit, words
-from simkit.stats import BETTER, HIGHER, OPEN, SAME, WORSE, Difference
+from simkit.stats import BETTER, HIGHER, OPEN, SAME, WORSE, Difference, judged, paired
 
 if TYPE_CHECKING:
     from simkit.compare import Comparison
@@ -74,6 +74,8 @@ def rung(policy: str, below: str, table: Sequence[Difference], primary: str) -> 
     )  # fmt: skip
 
 
+_FEWEST_TESTED = 5
+"""Replications below which the recommendation goes by means."""
 _FAILS = "it fails what the scenario expects"
 
 
@@ -84,9 +86,9 @@ def recommend(comparison: Comparison) -> Recommendation:
     """The simplest policy that is statistically tied with the best one on the primary metric and loses no guard metric to another such.
 
     1. Policies that were shown to fail the scenario's expectations are out (unless all of them do).
-    2. Of the others, those shown to be worse than the best mean on the primary metric are out. Without a test (fewer than two replications)
-       the margin decides.
-    3. Guards in order of gravity: who is shown to be worse than the best of the remaining on one is out.
+    2. Of the others, those behind the best mean on the primary metric are out: shown by paired t tests against it, corrected over the
+       policies (Holm), and beyond the margin; with fewer than five replications, where tests show little, the means and the margin decide.
+    3. Guards in order of gravity: who is behind the best of the remaining on one is out.
     4. Of what remains, the first in the scenario's order, which runs from plain to elaborate.
     """
     dropped = _failing(comparison)
@@ -104,9 +106,8 @@ def recommend(comparison: Comparison) -> Recommendation:
         left = [policy for policy in left if policy not in lost]
         dropped.update(lost)
     chosen = left[0]
-    return Recommendation(
-        chosen, best, tuple(tied), dropped, _reason(comparison, chosen, best, tied, left, dropped), _caution(comparison, chosen, left)
-    )  # fmt: skip
+    reason = _reason(comparison, chosen, best, tied, left, dropped)
+    return Recommendation(chosen, best, tuple(tied), dropped, reason, _caution(comparison, chosen, best, left))
 
 
 def _failing(comparison: Comparison) -> dict[str, str]:
@@ -126,27 +127,39 @@ def _best(comparison: Comparison, policies: Sequence[str], metric: str) -> str:
     return max(known, key=lambda policy: scores[policy]) if known else policies[0]
 
 
-def _behind(comparison: Comparison, policies: Sequence[str], best: str, metric: str) -> dict[str, str]:
-    """Those shown to be worse than `best` on one metric, and why."""
-    found = {}
-    table = {(item.policy, item.key): item for item in comparison.differences(best, ratios=False)}
+def _against(comparison: Comparison, policies: Sequence[str], best: str, metric: str) -> list[Difference]:
+    """Each of the policies but the best one against it, on one metric, corrected together."""
     name, where = split_key(metric)
-    for policy in policies:
-        item = table.get((policy, metric))
-        if item is None or policy == best:
-            continue
-        untested = item.ci95 is None and _beyond(item, direction(name) or HIGHER)
-        if item.verdict == WORSE or untested:
-            ours, theirs = (
-                with_unit(name, comparison.metric(who, metric).mean, item_half(item)) for who in (policy, best)
-            )
-            found[policy] = f"{words(name, where)} {ours} against {theirs} under {best}"
+    theirs = comparison.values(best, name, where)
+    table = [
+        paired(
+            comparison.values(policy, name, where), theirs, policy=policy, baseline=best, metric=name, where=where,
+            margin=comparison.margin, ratio=False,
+        )
+        for policy in policies if policy != best
+    ]  # fmt: skip
+    return judged(table, {name: direction(name) or HIGHER})
+
+
+def _behind(comparison: Comparison, policies: Sequence[str], best: str, metric: str) -> dict[str, str]:
+    """Those that are behind `best` on one metric, and why."""
+    name, where = split_key(metric)
+    found = {}
+    for item in _against(comparison, policies, best, metric):
+        if comparison.replications < _FEWEST_TESTED:
+            out = _beyond(item, direction(name) or HIGHER)
+        else:
+            out = item.verdict == WORSE
+        if out:
+            half = item_half(item)
+            ours, theirs = (with_unit(name, comparison.metric(who, metric).mean, half) for who in (item.policy, best))
+            found[item.policy] = f"{words(name, where)} ({ours} against {theirs} under {best})"
     return found
 
 
 def _beyond(item: Difference, way: int) -> bool:
-    """Without a test: undefined where the best is defined, or behind by more than the margin."""
-    return math.isnan(item.mean) or (way * item.mean < 0 and abs(item.mean) > item.margin)
+    """By the means alone: behind by more than the margin. What is undefined under both, or under one, is not behind."""
+    return way * item.mean < 0 and abs(item.mean) > item.margin
 
 
 def item_half(item: Difference) -> float | None:
@@ -162,11 +175,17 @@ def _reason(
     value = f"{words(name, where)} ({with_unit(name, found.mean, found.half_width)})"
     if len(comparison.policies) == 1:
         return f"it is the only policy here, {value}"
-    parts = [f"its {value} is the best" if chosen == best else f"its {value} is level with the best, of {best}"]
     failing = [policy for policy, why in dropped.items() if why == _FAILS]
-    if failing:
-        parts[0] += " of those that do what the scenario expects"
-    parts += [f"{policy} is level there but falls behind on {dropped[policy]}" for policy in tied if policy in dropped]
+    among = " among the policies that do what the scenario expects" if failing else ""
+    if chosen == best:
+        parts = [f"it has the best {value}{among}"]
+    else:
+        level = next(item for item in _against(comparison, tied, best, comparison.primary) if item.policy == chosen)
+        how = "level with" if level.verdict == SAME else "not shown to be behind"
+        parts = [f"its {value} is {how} that of {best}, the best{among}"]
+    for policy in tied:
+        if policy in dropped:
+            parts.append(f"{policy} does as well there but falls behind on {dropped[policy]}")
     simpler = [policy for policy in left if policy != chosen]
     if simpler:
         parts.append(f"no advantage of {_list(simpler)} over it is shown, and it is the simplest")
@@ -177,18 +196,19 @@ def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def _caution(comparison: Comparison, chosen: str, left: Sequence[str]) -> str:
-    """What the choice costs: guards on which another policy is shown to be better; and that one replication shows nothing."""
+def _caution(comparison: Comparison, chosen: str, best: str, left: Sequence[str]) -> str:
+    """What the choice costs: guards on which another policy is shown to be better; and how little few replications show."""
     notes = []
-    if comparison.replications < 2:
-        notes.append("One replication is a first impression: run more before you decide.")
-    table = comparison.differences(chosen, ratios=False)
-    undecided = [
-        item.policy for item in table if item.key == comparison.primary and item.verdict == OPEN and item.policy in left
-    ]
-    if undecided and comparison.replications > 1:
+    count = comparison.replications
+    if len(comparison.policies) > 1 and count < _FEWEST_TESTED:
         notes.append(
-            f"{comparison.replications} replications leave open how {_list(undecided)} would compare: more would tell."
+            f"{'One replication is' if count == 1 else f'{count} replications are'} a first impression: run ten before you decide."
+        )
+    table = comparison.differences(chosen, ratios=False)
+    undecided = [item.policy for item in _against(comparison, left, best, comparison.primary) if item.verdict == OPEN]
+    if undecided and count >= _FEWEST_TESTED:
+        notes.append(
+            f"{count} replications leave open how {_list(undecided)} would compare with {best}: more would tell."
         )
     rivals: dict[str, list[str]] = {}
     for item in table:
