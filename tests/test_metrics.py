@@ -15,7 +15,6 @@ from simkit.engine.simulation import Simulation
 from simkit.log import RunLog
 from simkit.metrics import (
     Window,
-    all_events,
     runs_frame,
     series,
     summarise,
@@ -562,31 +561,6 @@ def test_the_wait_columns_of_the_task_table_add_up(busy: RunLog):
     assert np.allclose(frame[parts].sum(axis=1), frame["wait_s"], atol=1e-6)
     waits = frame[frame["wait_s"] > 0]
     assert (waits["waited_for"] == waits[parts].idxmax(axis=1).str.removeprefix("wait_s.")).mean() > 0.999  # ties aside
-
-
-def test_events_tell_every_start_in_order_with_the_exact_queue_depth():
-    frame = all_events(four_runs())
-    assert frame["at_s"].is_monotonic_increasing
-    assert (frame["event"] == "started").sum() == 4
-    third = frame[(frame["run_id"] == "r2") & (frame["event"] == "queued")].iloc[0]
-    assert third["at_s"] == 2  # r1 starts at this instant: r2 alone waits after it
-    assert third["queue_depth"] == 1
-    assert third["estimated_wait_s"] == 2  # its own 2 s of work on one slot
-    assert list(frame[frame["run_id"] == "r0"]["event"]) == [
-        "submitted",
-        "admitted",
-        "queued",
-        "started",
-        "ended",
-        "completed",
-    ]
-
-
-def test_events_of_a_busy_log_hold_what_was_recorded_and_what_follows(busy: RunLog):
-    frame = all_events(busy)
-    assert (frame["event"] == "started").sum() == busy.rows.attempts.sum()
-    assert (frame["event"] == "throttled").sum() == summarise(busy).metrics["api_429"] > 0
-    assert (frame["queue_depth"].dropna() >= 0).all()
 
 
 def test_series_hold_exact_integrals_whatever_the_step(busy: RunLog):

@@ -7,8 +7,9 @@ Latency counts from the run's first submission to its end, for completed runs. A
 
 from __future__ import annotations
 
+from simkit.metrics.events import all_events
 from simkit.metrics.fairness import service_gap_s, share_error
-from simkit.metrics.frames import all_events, runs_frame, tasks_frame
+from simkit.metrics.frames import runs_frame, tasks_frame
 from simkit.metrics.series import series
 from simkit.metrics.summary import Summary, summarise
 from simkit.metrics.tables import GroupTable
