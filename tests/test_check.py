@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from comparison_harness import Made
-from conftest import TINY, plain
+from conftest import ROOT, TINY, plain
 
 from simkit import gate_report
 from simkit.check import (
@@ -376,3 +376,16 @@ def test_workflow_errors_are_at_most_ten_and_escaped(tmp_path: Path, monkeypatch
     assert len(found) == 10
     assert found[0].startswith("::error file=a%2Cb.yaml,line=1,title=expectation::wait_s.p95 under strict_priority")
     assert found[-1] == "::error title=simkit::and 3 more"
+
+
+# --- the committed baselines -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "reports/baseline").glob("*.json")), ids=lambda path: path.stem)
+def test_a_committed_baseline_is_of_the_scenario_as_it_is(path: Path) -> None:
+    # after a change that is meant: simkit check scenarios/NAME.yaml --update
+    stored, now = read_baseline(path), load_scenario(ROOT / f"scenarios/{path.stem}.yaml")
+    assert stored["digests"]["scenario"] == now.digest
+    assert stored["digests"]["policies"] == {policy.name: policy.digest for policy in now.policies}
+    assert stored["digests"]["traces"][0] == now.trace(0).digest()
+    assert (stored["seed"], stored["replications"]) == (now.seed, now.replications)

@@ -537,6 +537,16 @@ def test_a_story_can_be_told_from_a_scenario(simkit: Simkit, tiny: Path) -> None
     assert missing.code == 2
 
 
+def test_a_story_from_a_stored_log_is_the_same_story(simkit: Simkit, tiny: Path) -> None:
+    from simkit import api, log_io
+
+    log_io.write(api.run(tiny, "fifo", replication=1).log, "log.jsonl.gz")
+    stored = simkit("explain", "people-0", "--log", "log.jsonl.gz")
+    again = simkit("explain", "people-0", "--scenario", "tiny", "--policy", "fifo", "--replication", "1")
+    assert (stored.code, stored.out) == (0, again.out)
+    assert simkit("explain", "people-0", "--log", "gone.jsonl").code == 2
+
+
 def test_verbose_says_what_runs(simkit: Simkit, tiny: Path) -> None:
     said = simkit("run", "tiny", *QUICK, "--verbose").err.splitlines()[0]
     assert "tiny (" in said
