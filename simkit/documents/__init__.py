@@ -251,7 +251,7 @@ M = TypeVar("M", bound=BaseModel)
 
 def validate(document: Document, model: type[M], at: Loc = ()) -> M:
     """The document (or the part of it at `at`) as `model`. Raises DocumentErrors with every problem."""
-    problems = first_at_each_place([*check(document, model, at), *empty_values(document, at)])
+    problems = first_at_each_place([*document.problems, *empty_values(document, at), *check(document, model, at)])
     if problems:
         raise DocumentErrors(problems)
     return model.model_validate(document.at(at))
@@ -282,9 +282,7 @@ def empty_values(document: Document, at: Loc = ()) -> list[Problem]:
     while todo:
         loc, value = todo.pop()
         if value is None:
-            problems.append(
-                document.problem(loc, "found nothing, expected a value (leave the key out for the default)")
-            )
+            problems.append(document.problem(loc, "found nothing, expected a value (or no key)"))
         elif isinstance(value, dict):
             todo.extend(((*loc, key), item) for key, item in value.items())
         elif isinstance(value, list):

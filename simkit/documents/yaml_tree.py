@@ -62,7 +62,7 @@ def read_tree(text: str) -> Tree:
     except ReaderError as error:
         before = text[: error.position]
         mark_ = (before.count("\n") + 1, error.position - before.rfind("\n"))
-        raise NotYaml(mark_, f"the character {error.character!a} may not stand in a document") from None
+        raise NotYaml(mark_, f"the character {_char(error.character)} may not stand in a document") from None
     except (YAMLError, ValueError) as error:
         raise NotYaml((1, 1), str(error)) from None
     except RecursionError:
@@ -193,6 +193,10 @@ def _number(text: str, *, whole: bool) -> int | float:
         if digits.startswith(prefix):
             return sign * int(digits[2:], base)
     return sign * int(digits)
+
+
+def _char(character: object) -> str:
+    return ascii(chr(character) if isinstance(character, int) else character)
 
 
 def _mark(node: Node) -> Mark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import PurePath
 from types import UnionType
@@ -34,6 +34,7 @@ def parameter_model(cls: type[Any]) -> type[BaseModel]:
             hints = get_type_hints(cls, include_extras=True)
         except Exception as error:
             raise UsageError(f"the types of {cls.__name__}'s fields cannot be resolved: {error}") from error
+        _refuse_unknown_keys_in(hints.values())
         fields: dict[str, Any] = {}
         for item in dataclasses.fields(cls):
             if item.init:
@@ -59,6 +60,16 @@ def _default(item: Any) -> dict[str, Any]:
     if item.default_factory is not dataclasses.MISSING:
         return {"default_factory": item.default_factory}
     return {}
+
+
+def _refuse_unknown_keys_in(annotations: Iterable[Any]) -> None:
+    """Parameters that are dataclasses themselves are made from mappings; unknown keys are refused there too."""
+    for annotation in annotations:
+        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+            inner: Any = annotation
+            if "__pydantic_config__" not in vars(inner):
+                inner.__pydantic_config__ = {"extra": "forbid"}
+        _refuse_unknown_keys_in(get_args(annotation))
 
 
 def _is_converted(annotation: Any) -> bool:

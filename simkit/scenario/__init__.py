@@ -212,10 +212,11 @@ class _Reader:
 
     def scenario(self) -> Scenario:
         document, data = self._document, self._document.data
-        self._problems = check(document, ScenarioDocument)
+        self._problems = list(document.problems)
         for key in data:
             if key != "policies":  # whose mechanisms may have no parameters
                 self._problems.extend(empty_values(document, (key,)))
+        self._problems.extend(check(document, ScenarioDocument))
         items = data.get("workload")
         for number, item in enumerate(items if isinstance(items, list) else []):
             if isinstance(item, dict):

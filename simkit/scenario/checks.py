@@ -283,6 +283,9 @@ class Checks:
             for task, entry in tasks.items() if isinstance(tasks, Mapping) else ():
                 if isinstance(entry, Mapping):
                     self._check_task((*loc, "tasks", task), entry)
+                    after = entry.get("after")
+                    for place, before in enumerate(after if isinstance(after, list) else []):
+                        self._refer((*loc, "tasks", task, "after", place), "task", before, tasks)
 
     def _check_task(self, loc: Loc, raw: Mapping[str, Any]) -> None:
         self._refer((*loc, "pool"), "pool or api", raw.get("pool"), self._places)
@@ -290,13 +293,16 @@ class Checks:
         demand = raw.get("demand")
         for name in demand if isinstance(demand, Mapping) else ():
             self._refer((*loc, "demand", name), "pool or api", name, self._places, at_key=True)
+        own = (*loc, "slots" if "slots" in raw else "pool")
+        amounts = {own: (raw.get("pool"), raw.get("slots", 1))}
+        for name, amount in demand.items() if isinstance(demand, Mapping) else ():
+            amounts[*loc, "demand", name] = (name, amount)
+        for where, (name, amount) in amounts.items():
+            if isinstance(name, str) and isinstance(amount, int):
+                self._check_amount(where, name, amount)
         task = parsed(TaskSpec, raw)
-        if task is None:
-            return
-        for name, amount in {task.pool: task.slots, **task.demand}.items():
-            where = (*loc, "demand", name) if name in task.demand else (*loc, "slots" if "slots" in raw else "pool")
-            self._check_amount(where, name, amount)
-        self._check_tokens(loc, task)
+        if task is not None:
+            self._check_tokens(loc, task)
 
     def _check_amount(self, where: Loc, name: str, amount: int) -> None:
         pool, api = self._sizes.get(name), self._limits.get(name)
@@ -381,10 +387,17 @@ class Checks:
 
     @property
     def _policy_names(self) -> list[str] | None:
-        """Names of the policies; None when some could not be read, so that nobody is told of the names that follow from that."""
+        """Names of the policies. One that could not be read counts by the name it seems to have; None when it has none, so that nobody is told
+        what only follows from that."""
         wanted = self._data.get("policies", ["fifo"])
-        whole = isinstance(wanted, list) and len(wanted) == len(self._policies)
-        return [policy.name for _, policy in self._policies] if whole else None
+        read = {number: policy.name for number, policy in self._policies}
+        names: list[str] = []
+        for number, item in enumerate(wanted if isinstance(wanted, list) else [None]):
+            name = read.get(number, item.get("name") if isinstance(item, Mapping) else item)
+            if not isinstance(name, str):
+                return None
+            names.append(name)
+        return names
 
     def _check_expectations(self) -> None:
         classes, tenants = self._who()
