@@ -100,6 +100,43 @@ def test_the_express_lane_gives_the_same_log_as_the_general_path(order: str) -> 
             assert_same_log(fast, slow)
 
 
+GATED = {
+    "bounded queue": {"admission": [{"queue_limit": {"max": 6, "by": "tenant", "verdict": "shed"}}]},
+    "deferral": {"admission": [{"queue_limit": {"max": 4, "verdict": "defer", "retry_after": "20ns", "jitter": 0.5}}]},
+    "share cap": {"limits": [{"share_cap": {"by": "tenant", "count": 1}}]},
+    "bucket": {"limits": [{"token_bucket": {"rate": "1/5ns", "burst": 3, "by": "class", "pools": ["a"]}}]},
+    "impossible bucket": {"limits": [{"token_bucket": {"rate": "1/5ns", "burst": 1, "by": "all", "unit": "tokens"}}]},
+    "modes": {
+        "admission": [{"queue_limit": {"max": 30}}],
+        "limits": [{"share_cap": {"by": "tenant", "fraction": 0.5}}],
+        "overload": {
+            "hysteresis": {
+                "signal": "max_utilisation",
+                "every": "10ns",
+                "modes": {"busy": {"enter": 0.9, "leave": 0.4}, "full": {"enter": 0.99, "leave": 0.6}},
+                "do": {"busy": [{"defer": ["0t"]}, {"defer_for": "15ns"}], "full": [{"only": ["0t", "1t", "2t"]}]},
+            }
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("order", ["fifo", {"weighted_fair": {"by": "tenant"}}])
+def test_gates_and_modes_give_the_same_log_on_both_lanes(name: str, order: object) -> None:
+    rng = np.random.default_rng(23)
+    size = 500
+    arrival = np.cumsum(rng.integers(0, 6, size))
+    names = [f"t{number}" for number in rng.integers(0, 4, size)]
+    trace = chain(arrival, rng.integers(0, 14, (size, 2)), ["a", "b"], tenant=names, cls=[name[::-1] for name in names])
+    platform = PlatformSpec((PoolSpec("a", 3), PoolSpec("b", 2)))
+    for options in ({}, {"horizon_ns": 900}):
+        chosen = policy(order, **GATED[name])
+        fast, slow = (Simulation(platform, chosen, trace, express_lane=lane, **options) for lane in (True, False))
+        assert fast._lane is not None
+        assert_same_log(fast.run(strict=True), slow.run(strict=True))
+
+
 def assert_same_log(one: object, other: object) -> None:
     for table in TABLES:
         for name, column in columns_of(getattr(one, table)).items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simkit.engine.outcome import base_run_columns, complete_header, names_of
+from simkit.engine.outcome import base_run_columns, complete_header, names_of, task_table
 from simkit.log import AttemptTable, RowTable, RunLog, RunTable, empty
 from simkit.model import Outcome, TaskState
 
@@ -24,14 +24,14 @@ class Outcomes:
     def __init__(self) -> None:
         self.refused: dict[int, tuple[Outcome, int, str]] = {}  # run -> (state, when, why)
         self.deferrals: dict[int, int] = {}
-        self.dropped_rows: dict[int, None] = {}
+        self.dropped_rows: dict[int, int] = {}  # row -> when
         self.admitted_ns: list[int] = []  # by run; empty when every arrival is admitted at once
 
     def refuse(self, run: int, outcome: Outcome, now_ns: int, reason: str) -> None:
         self.refused[run] = (outcome, now_ns, reason)
 
     def drop(self, run: int, row: int, now_ns: int, reason: str) -> None:
-        self.dropped_rows[row] = None
+        self.dropped_rows[row] = now_ns
         self.refuse(run, Outcome.SHED, now_ns, reason)
 
 
@@ -61,6 +61,7 @@ def express_log(world: World, lane: ExpressLane, header: dict[str, Any], stuck: 
         events=recorder.event_table(),
         samples=recorder.sample_table(),
         capacity=recorder.capacity_table(),
+        tasks=task_table(world.trace),
     )
 
 
@@ -116,8 +117,8 @@ def _run_table(world: World, outcomes: Outcomes, end: Ints) -> RunTable:
 def _row_table(world: World, outcomes: Outcomes, ready: Ints, start: Ints, end: Ints) -> RowTable:
     trace, rows, size = world.trace, world.rows, len(start)
     state = np.where(end >= 0, TaskState.DONE, TaskState.PENDING).astype(np.int8)
-    for row in outcomes.dropped_rows:
-        state[row] = TaskState.DROPPED
+    for row, when in outcomes.dropped_rows.items():
+        state[row], end[row] = TaskState.DROPPED, when
     grouped = np.array(rows.group, dtype=np.int64) if world.mechanisms.limits else constant(0, size, np.int64)
     return RowTable(
         run=rows.source("run"),

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simkit.model import NEVER_NS, Drop, Hold
 
@@ -49,15 +50,16 @@ class Gates:
             rows.group[:] = range(rows.size)
             self.group_count = rows.size
             return
-        columns = [rows.source("demand"), *(rows.source(_COLUMNS[name]) for name in self._attributes)]
-        stacked = np.column_stack([np.asarray(column, dtype=np.int64) for column in columns])
-        distinct, first, number = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        self._numbers = {tuple(distinct[old].tolist()): new for new, old in enumerate(order.tolist())}
-        rows.group[:] = rank[number.reshape(-1)].tolist()
-        self.group_count = len(order)
+        columns = [
+            np.asarray(rows.source(name), dtype=np.int64)
+            for name in ("demand", *(_COLUMNS[a] for a in self._attributes))
+        ]
+        numbers, firsts = _number_combinations(columns)
+        self._numbers = {
+            tuple(int(column[row]) for column in columns): group for group, row in enumerate(firsts.tolist())
+        }
+        rows.group[:] = numbers.tolist()
+        self.group_count = len(firsts)
 
     def regroup(self, row: int) -> None:
         """`row` changed its demand (tier) or is a copy: put it into its group, a new one if need be."""
@@ -133,3 +135,19 @@ class Gates:
     def _on_timer(self, timer: tuple[int, Hashable, int]) -> None:
         self._timers.discard(timer)
         self.wake(timer[0], timer[1])
+
+
+def _number_combinations(columns: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(number of each entry's combination of values, counted in order of first appearance; the first entry of each)."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        low = int(column.min())
+        key = key * (int(column.max()) - low + 1) + (column - low)
+    if len(key) and int(key.max()) > 4 * len(key) + 1024:
+        key = np.unique(key, return_inverse=True)[1].reshape(-1)
+    first = np.full(int(key.max()) + 1, -1, dtype=np.int64)
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the last assignment wins: the first entry of each key
+    firsts = np.sort(first[first >= 0])
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[key[firsts]] = np.arange(len(firsts))
+    return rank[key], firsts

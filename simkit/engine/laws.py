@@ -97,7 +97,8 @@ def _check_causality(log: RunLog) -> None:
     if wrong.any():
         _broken(log, "L1 start after ready", wrong)
     shared = log.rows.state[row] == TaskState.COALESCED
-    wrong = (end >= 0) & ~shared & ((start < 0) | (end < start))
+    unserved = shared | np.isin(log.rows.state[row], (TaskState.CANCELLED, TaskState.DROPPED))
+    wrong = (end >= 0) & ((start >= 0) | ~unserved) & ((start < 0) | (end < start))
     if wrong.any():
         _broken(log, "L1 end after start", wrong)
     horizon = log.header["horizon_ns"]
@@ -171,10 +172,9 @@ def _no_idle_slot_beside_waiting(
     """Over the intervals between consecutive instants: waiting > 0 implies in use = slots."""
     last = np.iinfo(np.int64).max
     started = start >= 0
-    left_unserved = ~started & (log.rows.state[row] != TaskState.PENDING)
-    if left_unserved.any():
-        return  # when they left is not in the log
-    leaves = np.where(started, start, last)
+    shared = log.rows.state[row] == TaskState.COALESCED  # they ride on another's work and never queue
+    ready, start, end, started = ready[~shared], start[~shared], end[~shared], started[~shared]
+    leaves = np.where(started, start, np.where(end >= 0, end, last))
     instants = np.unique(np.concatenate([ready, start[started], end[end >= 0]]))
     waiting = _step(ready, +1, instants) + _step(leaves, -1, instants)
     busy = _step(start[started], +1, instants) + _step(np.where(end >= 0, end, last)[started], -1, instants)

@@ -82,7 +82,6 @@ class Lifecycle:
         self._advance(row)
         if self._flight_of and row in self._flight_of:
             for follower in self._land(row):
-                self._world.state[follower] = _COALESCED
                 self._world.end_ns[follower] = self._world.clock.now_ns
                 self._advance(follower)
 
@@ -179,7 +178,7 @@ class Lifecycle:
         world = self._world
         submission = world.live_of(row)
         world.state[row] = TaskState.DROPPED.value
-        world.end_ns[row] = -1
+        world.end_ns[row] = world.clock.now_ns
         submission.active -= 1
         kind = "budget_exhausted" if reason.startswith("budget") else "dropped"
         world.recorder.event(world.clock.now_ns, kind, submission.run, row, reason)
@@ -205,6 +204,7 @@ class Lifecycle:
         world = self._world
         if world.queued[row]:
             world.pools[world.rows.pool[row]].forget(row)
+            world.end_ns[row] = world.clock.now_ns
         world.state[row] = TaskState.CANCELLED.value
         submission = world.live_of(row)
         submission.active -= 1
@@ -245,6 +245,7 @@ class Lifecycle:
             return False
         leader, followers = flight
         followers.append(row)
+        world.state[row] = _COALESCED
         world.ready_ns[row] = world.clock.now_ns
         world.recorder.event(world.clock.now_ns, "coalesced", world.rows.run[row], row, "", leader)
         return True
@@ -272,4 +273,5 @@ class Lifecycle:
             leader = followers.pop(0)
             self._flights[key] = (leader, followers)
             self._flight_of[leader] = key
+            world.state[leader] = TaskState.PENDING.value
             world.pools[world.rows.pool[leader]].push(leader, world.clock.now_ns)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simkit.engine.tables import UNLIMITED_SLOTS, absolute_deadlines, capacity_of
 from simkit.engine.world import World
-from simkit.log import SCHEMA, RowTable, RunLog, RunTable
+from simkit.log import SCHEMA, RowTable, RunLog, RunTable, TaskTable, UseTable
 from simkit.model import NEVER_NS, FaultSpec, Outcome
 from simkit.trace.table import Trace
 
@@ -58,7 +58,26 @@ def run_log(world: World, header: dict[str, Any]) -> RunLog:
         events=events,
         samples=recorder.sample_table(),
         capacity=recorder.capacity_table(),
+        tasks=task_table(trace),
+        uses=_use_table(world),
     )
+
+
+def task_table(trace: Trace) -> TaskTable:
+    """Names and flags of the trace's tasks, for those who tell stories."""
+    return TaskTable(trace.tasks.task_id, trace.tasks.verifies, trace.tasks.optional)
+
+
+def _use_table(world: World) -> UseTable:
+    """What each group takes in other pools: slots of pools, and one place of an API that is called beside one."""
+    seen: dict[int, tuple[tuple[int, int], ...]] = {}
+    if any(len(demand) > 1 for demand in world.layout.demands):
+        for group, shape in zip(world.rows.group, world.shape, strict=True):
+            if group not in seen:
+                seen[group] = world.layout.demands[shape][1:]
+    uses = [(group, place, slots) for group, others in seen.items() for place, slots in others]
+    groups, places, slots = zip(*uses, strict=True) if uses else ((), (), ())
+    return UseTable(np.array(groups, dtype=np.int64), np.array(places, dtype=np.int32), np.array(slots, dtype=np.int64))
 
 
 def _is_stuck(world: World) -> bool:

@@ -132,9 +132,7 @@ class Pool:
         """Deal with an objection to the head; False when the pool must wait for other slots."""
         limit, answer = objection
         if isinstance(answer, Drop):
-            self.order.take(now_ns)
-            self._left_queue(row)
-            self._tell_left(row)
+            self.forget(row)  # an order that only marks nothing gives the row out once more, and dispatch skips it
             self._world.lifecycle.drop(row, answer.reason)
             return True
         if limit == SLOTS:

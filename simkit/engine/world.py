@@ -222,9 +222,12 @@ class World:
         """One dispatch pass: marked pools in order of declaration, until none is marked."""
         dirty = self.dirty
         while dirty:
-            if len(dirty) > 1:
-                dirty.sort(key=_number)
-            batch = dirty[:]
+            if len(dirty) == 1:
+                pool = dirty.pop()
+                pool.marked = False
+                pool.dispatch()
+                continue
+            batch = sorted(dirty, key=_number)
             dirty.clear()
             for pool in batch:
                 pool.marked = False
@@ -309,7 +312,9 @@ class LiveContext:
         self._world.clock.call_at(at_ns, function, argument)
 
     def wake(self, limit: Limit, key: Hashable) -> None:
-        self._world.gates.wake(id(limit), key)
+        gates = self._world.gates
+        if gates.holding:
+            gates.wake(id(limit), key)
 
     def waiting_by(self, attribute: str | Sequence[int], pools: Sequence[int] | None = None) -> list[int]:
         return self._world.counter("waiting", attribute, pools)

@@ -76,6 +76,7 @@ class Trace:
     source: str = ""  # where it came from, for people
     warnings: Mapping[str, int] = field(default_factory=dict)  # what an import dropped or guessed, counted
     seed: int | None = None
+    _digest: str = ""
 
     def __len__(self) -> int:
         return len(self.runs.run_id)
@@ -85,10 +86,15 @@ class Trace:
         return len(self.tasks.pool)
 
     def digest(self) -> str:
-        """blake2b-128 over all columns and tables: equal demand has an equal digest (source, warnings and seed do not count)."""
+        """blake2b-128 over all columns and tables: equal demand has an equal digest (source, warnings and seed do not count).
+
+        Worked out once: a trace is not changed after it was made.
+        """
         from simkit.trace.digest import digest_of
 
-        return digest_of(self)
+        if not self._digest:
+            self._digest = digest_of(self)
+        return self._digest
 
 
 def flat_columns(table: Any) -> dict[str, Any]:
