@@ -130,7 +130,7 @@ class PolicyReader:
         for key in spec.params:
             self.problems.extend(empty_values(self._document, (*loc, key)))
         try:
-            known, model = parameters(spec.cls), parameter_model(spec.cls)
+            model, known = parameter_model(spec.cls), parameters(spec.cls)
             for key in [key for key in spec.params if key not in known]:
                 hint = choose(key, known) if known else " (it has none)"
                 self._complain((*loc, key), f"{spec.name} has no parameter {key!r}{hint}", at_key=True)

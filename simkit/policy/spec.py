@@ -130,7 +130,11 @@ class Policy:
         content = self.as_data("settings")
         if content.get("backfill") == "none":
             del content["backfill"]  # is what an empty slot means
-        text = json.dumps([content, [spec.code_digest for spec in self.mechanisms]], sort_keys=True, allow_nan=False)
+        text = json.dumps(
+            [content, [spec.code_digest for spec in self.mechanisms if spec.code_digest]],
+            sort_keys=True,
+            allow_nan=False,
+        )
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
