@@ -107,6 +107,14 @@ def test_what_still_waits_at_the_end_counts_up_to_it(finished: float | None, exp
     assert split(builder.build(), run) == expected
 
 
+def test_a_drop_at_once_is_followed_back_to_the_task_before_it() -> None:
+    builder = LogBuilder(pools={"gpu": 1, "check": 1})
+    run = builder.run("r", 0.0, 10.0, "timed_out", reason="client timeout")
+    builder.row(run, 0.0, 1.0, 4.0, pool="gpu")
+    builder.row(run, 4.0, None, 4.0, pool="check", state="dropped")
+    assert split(builder.build(), run) == {"unanswered": 6.0, "service:gpu": 3.0, "pool:gpu": 1.0}
+
+
 def test_a_gap_that_the_log_does_not_explain_is_said_to_be_one() -> None:
     builder = LogBuilder()
     run = builder.run("r", 0.0, 10.0)
@@ -376,38 +384,57 @@ def test_waiting_parked_for_slots_is_no_hold_of_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("priority", "start", "slots", "expected"),
+    ("priorities", "expected"),
     [
-        (0, 4.0, 1, "PRIORITY_INVERSION"),
-        (5, 4.0, 1, "DEADLINE_MISS"),  # as urgent
-        (0, 8.0, 1, "DEADLINE_MISS"),  # started when the run did
-        (0, 4.0, 2, "PRIORITY_INVERSION"),
+        ([0, 0, 9], "PRIORITY_INVERSION"),  # two of the three that went first were less urgent
+        ([0, 9, 9], "DEADLINE_MISS"),  # one of three: fair shares and aging do that
+        ([5, 5, 5], "DEADLINE_MISS"),  # as urgent
     ],
 )
-def test_a_task_of_lower_priority_that_goes_first_inverts_priorities(
-    priority: int, start: float, slots: int, expected: str
-) -> None:
-    builder = LogBuilder(pools={"pool": 2})
-    builder.one("one", 0.0, 0.0, start, slots=2, priority=9)
-    builder.one("two", 1.0, start, 8.0 + start, slots=slots, priority=priority)
-    if slots == 1 and start < 8:
-        builder.one("three", 1.0, start, 8.0, priority=9)
-    builder.one("r", 1.0, 8.0 if start <= 8 else start, 9.0, priority=5, deadline=5.0)
-    assert labels(builder.build())["r"] == (expected, "pool:pool")
+def test_tasks_of_lower_priority_that_mostly_go_first_invert_priorities(priorities: list[int], expected: str) -> None:
+    builder = LogBuilder(pools={"pool": 1})
+    builder.one("first", 0.0, 0.0, 2.0, priority=9)
+    for number, priority in enumerate(priorities, start=1):
+        builder.one(f"r{number}", 1.0, 2.0 * number, 2.0 * number + 2, priority=priority)
+    builder.one(
+        "r", 1.0, 8.0, 9.0, priority=5, deadline=5.0
+    )  # its own start, at 8, and those at that instant do not count
+    builder.one("same", 1.0, 8.0, 8.0, priority=0)
+    assert labels(builder.build()) == {"r": (expected, "pool:pool")}
 
 
-def test_a_held_row_is_not_overtaken_and_a_smaller_one_does_not_overtake() -> None:
-    for held, slots in ((True, 1), (False, 2)):
-        builder = LogBuilder(pools={"pool": 2}, class_limits={"c": 1.0})
-        builder.one("one", 0.0, 0.0, 4.0, slots=2, cls="x", priority=9)
-        builder.one("two", 0.0, 4.0, 9.0, cls="x", priority=0)  # takes one slot at 4
-        builder.one("r", 0.0, 9.0, 10.0, slots=slots, group=1, priority=5)
-        if held:
-            builder.one("three", 4.0, 4.0, 9.0, cls="x", priority=9)
-            builder.hold(3.5, 4.5, "share_cap:all", group=1)  # just then
-        found = labels(builder.build())["r"][0]
-        # free beside a wide one: from 4 to 9 one slot, of its 9 s of waiting
-        assert found == ("STARVATION" if held else "RESOURCE_FRAGMENTATION")
+@pytest.mark.parametrize(
+    ("held", "slots", "expected"),
+    [
+        (False, 1, "PRIORITY_INVERSION"),
+        (True, 1, "STARVATION"),  # a limit held the row just then
+        (False, 2, "RESOURCE_FRAGMENTATION"),  # it needs two slots, the other took the one there was
+    ],
+)
+def test_a_held_row_is_not_overtaken_and_a_smaller_one_does_not_overtake(held: bool, slots: int, expected: str) -> None:
+    builder = LogBuilder(pools={"pool": 2}, class_limits={"c": 1.0})
+    builder.one("one", 0.0, 0.0, 4.0, slots=2, cls="x", priority=9)
+    builder.one("two", 0.0, 4.0, 9.0, cls="x", priority=0)  # takes one slot at 4
+    if slots == 1:
+        builder.one("three", 4.5, 4.5, 9.0, cls="x", priority=0 if held else 9)
+    builder.one("r", 0.0, 9.0, 10.0, slots=slots, group=1, priority=5)
+    if held:
+        builder.hold(3.9, 4.6, "share_cap:all", group=1)
+    elif slots == 1:
+        builder.one("four", 5.0, 9.0, 10.0, cls="x", priority=0)
+        builder.entries["runs"][2]["priority"] = 0
+    assert labels(builder.build())["r"][0] == expected
+
+
+def test_time_after_a_drop_that_the_client_is_not_told_of_is_no_cause() -> None:
+    builder = LogBuilder()
+    run = builder.run("r", 0.0, 10.0, "timed_out", reason="client timeout")
+    row = builder.row(run, 0.0, None, 3.0, state="dropped")
+    builder.event(3.0, "dropped", row=row, reason="expired:client")
+    log = builder.build()
+    assert split(log, run) == {"unanswered": 7.0, "pool:pool": 3.0}
+    assert labels(log)["r"][1] == "pool:pool"
+    assert " 3.000 s  task: dropped (expired:client) after 3 s in the queue" in explain(log, "r").splitlines()
 
 
 def test_counts_add_up_and_put_the_most_frequent_first() -> None:

@@ -119,6 +119,18 @@ def test_answers_at_the_door_come_between_submission_and_the_end() -> None:
     ]
 
 
+def test_a_client_that_comes_back_at_once_comes_back_after_it_decided_to() -> None:
+    builder = LogBuilder()
+    run = builder.run("r", 0.0, 2.0, "rejected", reason="queue_limit:all", admitted=None, submissions=2)
+    builder.event(2.0, "client_timeout", run=run)
+    builder.event(2.0, "client_retry", run=run, reason="client timeout", value=0.0)
+    builder.event(2.0, "reject", run=run, reason="queue_limit:all")
+    builder.event(2.0, "client_gave_up", run=run, reason="queue_limit:all", value=2)
+    assert [event for event, in told(builder.build(), "event")] == [
+        "RUN_SUBMITTED", "CLIENT_TIMED_OUT", "CLIENT_RETRIES", "RUN_SUBMITTED", "RUN_REJECTED", "CLIENT_GAVE_UP", "RUN_CLOSED",
+    ]  # fmt: skip
+
+
 def test_an_attempt_that_takes_no_time_ends_after_it_began_and_before_what_follows() -> None:
     builder = LogBuilder(pools={"gpu": 1})
     run = builder.run("r", 2.0, 2.0)

@@ -17,7 +17,7 @@ RETRY_AMPLIFICATION      most of its waiting was backoff between attempts or its
 VERIFICATION_STARVATION  its verification was skipped under pressure, or it waited for slots and most of that in front of verifying tasks
 RESOURCE_FRAGMENTATION   it waited for slots, and most of that time some slots of the pool were free but not all it needed at once
 HEAD_OF_LINE_BLOCKING    it waited for slots, and most of that time all it needed was free: something ahead of it could not start
-PRIORITY_INVERSION       it waited for slots, and meanwhile a task of lower priority that took as many slots started in the pool
+PRIORITY_INVERSION       it waited for slots, and most of the tasks that started in the pool meanwhile had a lower priority and took as many
 STARVATION               a task of it waited longer than its class's limit
 DEADLINE_MISS            it ended (or the log did) after its deadline, its client's patience ran out, or it was dropped as expired; none of the above
 OTHER                    none of these is to blame (a dependency failed, rework was exhausted, a defect slipped through): see the root cause
@@ -30,8 +30,8 @@ label of the platform    evidence
 =======================  ======================================================================================================
 RETRY_AMPLIFICATION      more than 1.5 calls per logical call (executions per task without APIs), and less than 90 % of the offered runs verified in time
 SCHEDULER_OSCILLATION    at least 4 changes of mode, more than 4 per minute between the first and the last
-BACKPRESSURE_FAILURE     a pool was saturated (95 % used, with a queue) for at least 6 % of the time, its queue grew from the first to the second half of
-                         that, and the pools that feed it started at least 90 % as much in the second half as in the first
+BACKPRESSURE_FAILURE     a pool was saturated (95 % used, with a queue) for at least 6 % of the time, its queue grew by half from the first to the second half
+                         of that, and the pools that feed it started at least 90 % as much in the second half as in the first
 any label of a run       at least 5 % of the offered runs have it
 =======================  ======================================================================================================
 """

@@ -27,18 +27,19 @@ Curve = Callable[[Ints], Ints]
 @dataclass(frozen=True)
 class Beside:
     """Per visit: `fits_ns`, how long all the slots it needed were free; `partly_ns`, how long its own pool had free slots but not all that it
-    needed were; `overtaken`, how many rows of lower priority that took at least as many slots started in its pool. All while it waited and no
-    limit held it (for the first two: no limit other than the want of slots)."""
+    needed were; `passed`, how many rows started in its pool, and `overtaken`, how many of them had a lower priority and took at least as many
+    slots. All while it waited and no limit held it (for the first two: no limit other than the want of slots)."""
 
     fits_ns: Ints
     partly_ns: Ints
+    passed: Ints
     overtaken: Ints
 
 
 def beside(log: RunLog, window: Window, visits: Visits) -> Beside:
     """Look at every visit that waited."""
     size = len(visits.row)
-    found = Beside(*(np.zeros(size, dtype=np.int64) for _ in range(3)))
+    found = Beside(*(np.zeros(size, dtype=np.int64) for _ in range(4)))
     waited = np.flatnonzero((visits.left > visits.ready) & ~visits.shared)
     if not len(waited):
         return found
@@ -52,7 +53,7 @@ def beside(log: RunLog, window: Window, visits: Visits) -> Beside:
         fits, partly = free.curves(need[0], need[1], need[2])
         found.fits_ns[chosen] = _unheld(limited, stays, fits)
         found.partly_ns[chosen] = _unheld(limited, stays, partly)
-    _count_overtaking(log, window, visits, waited, found.overtaken)
+    _count_starts(log, window, visits, waited, found)
     return found
 
 
@@ -151,22 +152,24 @@ def _time_in(times: Ints, on: NDArray[np.bool_]) -> Curve:
     return up_to
 
 
-def _count_overtaking(log: RunLog, window: Window, visits: Visits, waited: Ints, overtaken: Ints) -> None:
+def _count_starts(log: RunLog, window: Window, visits: Visits, waited: Ints, found: Beside) -> None:
     rows = log.rows
     priority = log.runs.priority[rows.run]
     if len(priority) == 0 or priority.min() == priority.max():
         return
     starts = window.slots
-    keys = np.column_stack(
-        [rows.pool[visits.row[waited]], rows.slots[visits.row[waited]], priority[visits.row[waited]]]
-    )
+    row = visits.row[waited]
+    keys = np.column_stack([rows.pool[row], rows.slots[row], priority[row]])
     kinds, kind = np.unique(keys, axis=0, return_inverse=True)
     for number, (pool, slots, level) in enumerate(kinds.tolist()):
-        lower = (starts.pool == pool) & (rows.slots[starts.row] >= slots) & (priority[starts.row] < level)
+        here = starts.pool == pool
+        lower = here & (rows.slots[starts.row] >= slots) & (priority[starts.row] < level)
         if not lower.any():
             continue
         chosen = waited[kind.reshape(-1) == number]
-        overtaken[chosen] = _unheld(log, stays_of(log, visits, chosen), _starts_before(np.sort(starts.begin[lower])))
+        stays = stays_of(log, visits, chosen)
+        found.passed[chosen] = _unheld(log, stays, _starts_before(np.sort(starts.begin[here])))
+        found.overtaken[chosen] = _unheld(log, stays, _starts_before(np.sort(starts.begin[lower])))
 
 
 def _starts_before(times: Ints) -> Curve:

@@ -37,6 +37,10 @@ LEAST_STRETCH = 6
 FALLS = 0.9
 """Upstream demand falls when the second half of a saturated stretch starts less than this share of the first half's."""
 LEAST_STARTS = 10
+GROWS = 1.5
+"""A queue grows when its mean in the second half of a saturated stretch is this many times, and LEAST_GROWTH tasks, above the first half's.
+(One that grows steadily from nothing triples.)"""
+LEAST_GROWTH = 5
 MANY = 0.05
 """Share of the offered runs from which a label of runs is a finding about the platform."""
 
@@ -118,7 +122,7 @@ def _backpressure(log: RunLog, window: Window) -> Iterator[Finding]:
         middle = (first + last) // 2
         depth = integral(stays.begin, stays.end, edges) / (np.diff(edges) / NS_PER_S)
         before, after = float(np.mean(depth[first:middle])), float(np.mean(depth[middle:last]))
-        if after <= 1.1 * before + 1:
+        if after <= max(GROWS * before, before + LEAST_GROWTH):
             continue
         starts = np.sort(np.concatenate([window.slots.of_pool(feeder).begin for feeder in feeders]))
         early, late = (

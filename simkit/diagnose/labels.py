@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simkit.diagnose.evidence import beside
-from simkit.diagnose.paths import ADMISSION, BACKOFF, CLIENT, PathTimes, path_times
+from simkit.diagnose.paths import ADMISSION, BACKOFF, CLIENT, UNANSWERED, PathTimes, path_times
 from simkit.log import EVENT_KINDS, RunLog
 from simkit.metrics import Window
 from simkit.model import NEVER_NS, NS_PER_S, Outcome
@@ -88,7 +88,8 @@ def _causes(log: RunLog, times: PathTimes, reason: Texts) -> Texts:
     """
     names = np.array([*times.parts, ""], dtype=object)
     service = _starts_with(names, ("service:",))
-    largest_wait = _largest(times, ~service[times.part], len(names) - 1)
+    unsaid = names == UNANSWERED  # a consequence, whatever it lasted
+    largest_wait = _largest(times, ~service[times.part] & ~unsaid[times.part], len(names) - 1)
     largest_service = _largest(times, service[times.part], len(names) - 1)
     served = np.zeros(len(times.runs), dtype=np.int64)
     on_slots = service[times.part]
@@ -137,6 +138,7 @@ class _Signs:
             self._per_run(visits.place, around.fits_ns),
             self._per_run(visits.place, around.partly_ns),
         )
+        self.passed = self._per_run(visits.place, around.passed)
         self.overtaken = self._per_run(visits.place, around.overtaken)
         verifies = (
             log.tasks.verifies[log.rows.task[visits.row]].astype(np.bool_)
@@ -179,7 +181,7 @@ class _Signs:
             ("VERIFICATION_STARVATION", unchecked | (self.for_slots & (2 * self.verifying_wait > self.queue_wait))),
             ("RESOURCE_FRAGMENTATION", self.for_slots & (2 * self.partly > self.slot_wait)),
             ("HEAD_OF_LINE_BLOCKING", self.for_slots & (2 * self.fits > self.slot_wait)),
-            ("PRIORITY_INVERSION", self.for_slots & (self.overtaken > 0)),
+            ("PRIORITY_INVERSION", self.for_slots & (2 * self.overtaken > self.passed)),
             ("STARVATION", self.starving),
             ("DEADLINE_MISS", self.late | (self.outcome == Outcome.TIMED_OUT) | _starts_with(self.reason, EXPIRED)),
         ]

@@ -17,9 +17,16 @@ from simkit.model import NS_PER_S, TaskState
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-ADMISSION, BACKOFF, CLIENT, SHARED, OTHER = "admission", "backoff", "client", "shared", "other"
+ADMISSION, BACKOFF, CLIENT, SHARED, UNANSWERED, OTHER = (
+    "admission",
+    "backoff",
+    "client",
+    "shared",
+    "unanswered",
+    "other",
+)
 """Parts of a run's time outside of queues and slots: at the door (deferrals); between attempts of a task; the client's delays between
-submissions; sharing another row's work; not explained by the log."""
+submissions; sharing another row's work; after the platform dropped the work and before its client knew; not explained by the log."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class PathTimes:
     ns > 0, in order of `place`, which is one in `runs`; `part` is one in `parts`. A run's entries add up to `total_ns` exactly.
 
     Parts: what waits in queues were for (limits' reasons, ``pool:NAME``), ``service:NAME`` (on slots of a pool), and ADMISSION, BACKOFF,
-    CLIENT, SHARED, OTHER.
+    CLIENT, SHARED, UNANSWERED, OTHER.
     """
 
     runs: Ints
@@ -196,12 +203,14 @@ def _sharing(log: RunLog) -> Flags:
 def _walk(nodes: _Nodes, units: _Units, opened: Ints, gaps: list[tuple[Ints, str, Ints]]) -> Visits:
     """Back from each submission's end to when it was let in; what lies between spells is appended to `gaps`."""
     owner = units.owner
-    order = np.lexsort((nodes.ready, -nodes.until, nodes.unit))  # the spell that lasted longest first
+    served = nodes.started | nodes.shared  # of spells that ended at one time one that left unserved tells more
+    order = np.lexsort((nodes.ready, served, -nodes.until, nodes.unit))  # the spell that lasted longest first
     unit, first = np.unique(nodes.unit[order], return_index=True)
     node = order[first]
     rest, failed = units.end[unit] - nodes.until[node], nodes.error[node] >= 0
-    gaps.append((owner[unit[failed]], BACKOFF, rest[failed]))
-    gaps.append((owner[unit[~failed]], OTHER, rest[~failed]))
+    unserved = ~served[node]
+    for name, chosen in ((BACKOFF, failed), (UNANSWERED, unserved), (OTHER, ~failed & ~unserved)):
+        gaps.append((owner[unit[chosen]], name, rest[chosen]))
     visited = [node]
     while len(unit):
         ready, before = nodes.ready[node], nodes.before[node]
@@ -227,7 +236,7 @@ def _added_up(log: RunLog, runs: Ints, total: Ints, visits: Visits, gaps: list[t
     pools = log.names["pool"]
     parts = list(dict.fromkeys([
         *log.reasons, *(f"pool:{name}" for name in pools), *(f"service:{name}" for name in pools),
-        ADMISSION, BACKOFF, CLIENT, SHARED, OTHER,
+        ADMISSION, BACKOFF, CLIENT, SHARED, UNANSWERED, OTHER,
     ]))  # fmt: skip
     code = {name: number for number, name in enumerate(parts)}
     pool_code = np.array([code[f"pool:{name}"] for name in pools], dtype=np.int64)

@@ -19,17 +19,15 @@ _OUTCOMES = {
     Outcome.TIMED_OUT: "timed out: its client gave up", Outcome.REJECTED: "rejected", Outcome.SHED: "shed",
 }  # fmt: skip
 _PARTS = {
-    "admission": "at the door (deferred)", "backoff": "between attempts", "client": "the client's delays between submissions",
+    "admission": "at the door (deferred)", "backoff": "between attempts", "client": "the client's delays between submissions", "unanswered": "dropped, and its client did not know",
     "shared": "another run's execution of the same work", "other": "not told by the log",
 }  # fmt: skip
-(
-    _ARRIVES, _ANSWERS, _ENDS, _RECORDED, _COMES_BACK, _DOOR, _CLIENT, _LET_IN, _QUEUES, _STARTS, _ANSWERS_AT_ONCE, _LAST,
-) = range(12)  # fmt: skip
+_ARRIVES, _ANSWERS, _ENDS, _RECORDED, _LET_IN, _QUEUES, _STARTS, _ANSWERS_AT_ONCE, _LAST = range(9)
 """Order of lines within an instant: what ends before what begins, a cause before what follows from it."""
 _ANSWER_KINDS = ("throttled", "api_error", "api_hang", "sdk_retry")
-_DOOR_KINDS = ("defer", "reject", "shed", "downgrade", "queue", "verification_skipped")
+_DROP_KINDS = ("dropped", "budget_exhausted")
 
-Line = tuple[int, int, int, str]  # at_ns, order within the instant, sequence, text
+Line = tuple[int, int, float, str]  # at_ns, order within the instant, sequence, text
 
 
 def explain(log: RunLog, run_id: str) -> str:
@@ -101,8 +99,9 @@ def _submitted(log: RunLog, run: int) -> list[Line]:
     events = log.events
     again = np.flatnonzero((events.run == run) & (events.kind == EVENT_KINDS.index("client_retry")))
     for number, event in enumerate(again.tolist()[: int(runs.submissions[run]) - 1], start=2):
-        at = int(events.at_ns[event]) + round(float(events.value[event]) * NS_PER_S)
-        lines.append((at, _COMES_BACK, number, f"submitted again (submission {number})"))
+        delay = round(float(events.value[event]) * NS_PER_S)
+        place = -1.0 if delay else event + 0.5  # at once: right after the client made up its mind
+        lines.append((int(events.at_ns[event]) + delay, _RECORDED, place, f"submitted again (submission {number})"))
     if runs.admitted_ns[run] >= 0:
         lines.append((int(runs.admitted_ns[run]), _LET_IN, 0, "admitted"))
     return lines
@@ -118,7 +117,9 @@ def _recorded(log: RunLog, run: int) -> list[Line]:
         if kind == "coalesced":
             leader = int(events.value[event])
             text = f"shares the work of run {log.runs.run_id[int(log.rows.run[leader])]}"
-        rank = _DOOR if kind in _DOOR_KINDS else _CLIENT if kind.startswith("client_") else _RECORDED
+        if kind in _DROP_KINDS and row >= 0:
+            continue  # told where the task left its queue
+        rank = _RECORDED
         if kind in _ANSWER_KINDS:
             rank = _ANSWERS_AT_ONCE if at in _starts_of(log, row) else _ANSWERS
         lines.append((at, rank, event, f"{_task_name(log, row)}: {text}" if row >= 0 else text))
@@ -251,9 +252,14 @@ def _last_attempt(log: RunLog, window: Window, row: int, reasons: Mapping[str, i
 
 def _unserved(log: RunLog, row: int) -> str:
     state = log.rows.state[row]
-    return {TaskState.CANCELLED.value: "cancelled", TaskState.DROPPED.value: "dropped"}.get(
-        int(state), "still waits when the log ends,"
-    )
+    if state == TaskState.DROPPED:
+        events = log.events
+        drops = np.flatnonzero(
+            (events.row == row) & np.isin(events.kind, [EVENT_KINDS.index(kind) for kind in _DROP_KINDS])
+        )
+        code = int(events.reason[drops[-1]]) if len(drops) else -1
+        return f"dropped ({log.reasons[code]})" if code >= 0 else "dropped"
+    return "cancelled" if state == TaskState.CANCELLED else "still waits when the log ends,"
 
 
 def _closed(log: RunLog, run: int) -> list[Line]:

@@ -10,7 +10,7 @@ rank  events
 2     what follows: TASK_RETRIES, TASK_GAVE_UP, RUN_REWORKED, DEFECT_MISSED; timers: FAULT_STARTED, FAULT_ENDED, OVERLOAD_MODE_CHANGED,
       CLIENT_TIMED_OUT
 3     RUN_CLOSED of a completed run
-4     RUN_SUBMITTED
+4     RUN_SUBMITTED (again without delay: 5, right after the decision)
 5     the door's answers: RUN_DEFERRED, RUN_REJECTED, RUN_SHED, RUN_DOWNGRADED, RUN_QUEUED, VERIFICATION_SKIPPED; what clients make of a
       bad answer: CLIENT_RETRIES, CLIENT_GAVE_UP
 6     RUN_ADMITTED; RUN_CLOSED of a run that was not completed
@@ -101,7 +101,7 @@ class _Events:
         self._log = log
         self._window = Window(log)
         self._parts: dict[str, list[Any]] = {
-            name: [] for name in ("at", "hop", "rank", "kind", "run", "row", "pool", "reason", "value", "delta")
+            name: [] for name in ("at", "hop", "rank", "turn", "kind", "run", "row", "pool", "reason", "value", "delta")
         }
         self._entry = _first_pools(log)
         self._steps = _Steps(log, self._window)
@@ -117,18 +117,18 @@ class _Events:
         return tuple(self.column(name) for name in ("at", "kind", "run", "row", "pool", "reason", "value"))
 
     def order(self) -> Ints:
-        """Stable: of equal rank in the order in which they were collected."""
-        return np.lexsort((self.column("rank"), self.column("hop"), self.column("at")))
+        """By time, step, rank and turn (the place of a recorded event among its like); then in the order in which they were collected."""
+        return np.lexsort((self.column("turn"), self.column("rank"), self.column("hop"), self.column("at")))
 
     def _add(
         self, kind: Any, at: Any, *, run: Any = -1, row: Any = -1, pool: Any = -1, rank: Any = None, reason: Any = -1, value: Any = np.nan,
-        delta: Any = 0, hop: Any = 0,
+        delta: Any = 0, hop: Any = 0, turn: Any = 0.0,
     ) -> None:  # fmt: skip
         if isinstance(kind, str):
             kind, rank = _CODE[kind], _ROUTINE[kind] if rank is None else rank
         given = {
             "at": at, "hop": hop, "rank": rank, "kind": kind, "run": run, "row": row, "pool": pool, "reason": reason, "value": value,
-            "delta": delta,
+            "delta": delta, "turn": turn,
         }  # fmt: skip
         for name, column in given.items():
             self._parts[name].append(np.broadcast_to(np.asarray(column), (len(at),)))
@@ -147,7 +147,7 @@ class _Events:
         code = np.array([_CODE[name] for name, _ in names])[kind]
         self._add(
             code, events.at_ns, run=run, row=row, pool=pool, rank=rank, reason=events.reason, value=events.value, delta=np.where(drop, -1, 0),
-            hop=hop,
+            hop=hop, turn=np.arange(len(kind)),
         )  # fmt: skip
 
     def _runs(self) -> None:
@@ -161,8 +161,14 @@ class _Events:
             number = np.empty(len(run), dtype=np.int64)
             number[by_run] = np.arange(len(run)) - np.searchsorted(run[by_run], run[by_run])
             made = number < runs.submissions[run] - 1
-            at = events.at_ns[again] + np.rint(events.value[again] * NS_PER_S).astype(np.int64)
-            self._add("RUN_SUBMITTED", at[made], run=run[made], pool=self._entry[run[made]], value=number[made] + 2)
+            delay = np.rint(events.value[again] * NS_PER_S).astype(np.int64)
+            rank = np.where(
+                delay > 0, _ROUTINE["RUN_SUBMITTED"], _RECORDED["client_retry"][1]
+            )  # at once: right after the decision
+            self._add(
+                "RUN_SUBMITTED", (events.at_ns[again] + delay)[made], run=run[made], pool=self._entry[run[made]], value=number[made] + 2,
+                rank=rank[made], turn=again[made] + 0.5,
+            )  # fmt: skip
         let_in = np.flatnonzero(runs.admitted_ns >= 0)
         self._add("RUN_ADMITTED", runs.admitted_ns[let_in], run=let_in, pool=self._entry[let_in])
         closed = np.flatnonzero(runs.outcome != Outcome.UNFINISHED)
