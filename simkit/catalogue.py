@@ -153,7 +153,9 @@ def shown(metric: str, value: float, half_width: float | None = None) -> str:
         text = digits(value * 100, None if half_width is None else half_width * 100)
         return text if math.isnan(value) else f"{text}%"
     text = digits(value, half_width)
-    return f"${text}" if unit == "$" and not math.isnan(value) else text
+    if unit != "$" or math.isnan(value):
+        return text
+    return f"-${text[1:]}" if text.startswith("-") else f"${text}"
 
 
 def with_unit(metric: str, value: float, half_width: float | None = None) -> str:

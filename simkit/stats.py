@@ -209,7 +209,10 @@ def ratio_interval(first: Floats, second: Floats, name: str) -> tuple[tuple[floa
     around = t_interval(first - second)
     assert around is not None  # two or more finite pairs
     base = _mean(second)
-    return (1 + around[0] / base, 1 + around[1] / base), "interval of the ratio from t, not bootstrap"
+    low = 1 + around[0] / base
+    if (first >= 0).all():
+        low = max(low, 0.0)  # a ratio of what is never negative
+    return (low, 1 + around[1] / base), "interval of the ratio from t, not bootstrap"
 
 
 def _bca(first: Floats, second: Floats, name: str) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from simkit.scenario import Scenario, load_scenario
@@ -38,3 +39,19 @@ TWO_TENANTS: dict[str, Any] = {
 
 def two_tenants(**changes: Any) -> Scenario:
     return load_scenario({**TWO_TENANTS, **changes})
+
+
+HOSTILE = "<script>alert(1)</script>"
+"""A name that a page must show as text."""
+FORMULA = "=2+3|`*_x_*[a](b)"
+"""A name that a spreadsheet or Markdown must show as text."""
+
+
+def hostile(**changes: Any) -> Scenario:
+    """The same load under names that want to be more than names."""
+    text = json.dumps({**TWO_TENANTS, **changes})
+    for plain, name in (("background", HOSTILE), ("gpu", "a & b > c"), ("flood", "_flood")):
+        text = text.replace(f'"{plain}"', json.dumps(name))
+    data = json.loads(text)
+    data["workload"][0]["tenant"], data["workload"][1]["tenant"] = HOSTILE, FORMULA
+    return load_scenario(data)

@@ -157,21 +157,15 @@ def _stacked(
         axes = figure.subplots()
         at = np.arange(len(parts))[::-1]
         left = np.zeros(len(parts))
-        for place, key in enumerate([*keep, *(["all other"] if rest else [])]):
-            wanted = rest if key == "all other" else [key]
-            width = np.array([math.fsum(own.get(each, 0.0) for each in wanted) for own in parts.values()])
-            colour = svg.PALETTE[place] if place < 6 else svg.FAINT
-            axes.barh(
-                at,
-                width,
-                left=left,
-                height=0.62,
-                color=colour,
-                hatch=svg.HATCHES[place % 7],
-                edgecolor=svg.INK,
-                linewidth=0.3,
-                label=label(key),
-            )
+        groups = [(key, [key]) for key in keep] + ([("all other", rest)] if rest else [])
+        for place, (key, members) in enumerate(groups):
+            width = np.array([math.fsum(own.get(each, 0.0) for each in members) for own in parts.values()])
+            there = width > 0
+            fill: dict[str, Any] = {
+                "color": svg.PALETTE[place] if place < len(keep) else svg.FAINT, "hatch": svg.HATCHES[place % len(svg.HATCHES)],
+                "edgecolor": svg.INK, "linewidth": 0.3,
+            }  # fmt: skip
+            axes.barh(at[there], width[there], left=left[there], height=0.62, label=label(key), **fill)
             left += width
         axes.set_yticks(at, [label(policy) for policy in parts])
         axes.set_xlabel(unit)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simkit.catalogue import CLASS_HEADLINES, digits, entry, shown, split_key, unit_of, words
-from simkit.report.words import harmless, percent, percent_range, range_text, spread_text, value_text
+from simkit.report.words import harmless, percent, percent_range, spread_text, value_text
 from simkit.stats import BETTER, WORSE, Difference, Estimate, estimate
 
 if TYPE_CHECKING:
@@ -131,19 +131,22 @@ def changes(table: Sequence[Difference]) -> list[Change]:
 
 def _change(item: Difference) -> Change:
     half = None if item.ci95 is None else (item.ci95[1] - item.ci95[0]) / 2
-    difference = f"{_signed(item.metric, item.mean, half)} {range_text(item.metric, item.ci95)}".rstrip()
+    ends = "" if item.ci95 is None else f" [{', '.join(_signed(item.metric, end, half, '') for end in item.ci95)}]"
+    difference = f"{_signed(item.metric, item.mean, half)}{ends}"
     if entry(item.metric).unit == "%" and not math.isnan(item.mean):
         difference = f"{difference.replace('%', '')} points"  # of percent: a difference, not a ratio
     ratio = f"{percent(item.ratio, item.ratio_ci95)} {percent_range(item.ratio_ci95)}".strip()
+    if item.ratio_ci95 is None and item.pairs > 1:
+        ratio = ""  # no interval says how much of it to believe
     return Change(
         harmless(item.policy), harmless(words(item.metric, item.where)), difference, ratio, p_text(item.p_holm), item.verdict,
         "; ".join(note for note in (item.note, item.ratio_note if ratio else "") if note),
     )  # fmt: skip
 
 
-def _signed(metric: str, mean: float, half: float | None) -> str:
+def _signed(metric: str, mean: float, half: float | None, plus: str = "+") -> str:
     number = digits(mean, half) if metric == "stable" else shown(metric, mean, half)
-    return f"+{number}" if mean > 0 else number
+    return f"{plus}{number}" if mean > 0 else number
 
 
 def p_text(p: float) -> str:

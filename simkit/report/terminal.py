@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from simkit.compare import Comparison
 
-_NARROW = 80
-_WIDEST = 140
+_NARROW, _WIDE, _WIDEST = 80, 110, 140
 _STYLES = {
     BETTER: "green",
     WORSE: "red",
@@ -57,29 +56,24 @@ def show_differences(comparison: Comparison, console: Console | None = None) -> 
     marks = _marks(out)
     _heading(out, comparison)
     _policies(out, comparison, marks)
-    out.print()
     found = tables.changes(comparison.differences())
     if not found:
         _say(out, "There is nothing to compare with: one policy.")
         return
-    _say(out, tables.how_judged(comparison))
+    wide = out.width >= _WIDE
     for policy in dict.fromkeys(item.policy for item in found):
         out.print()
-        table = _table(
-            out,
-            ("metric", "difference", "ratio", "p", "verdict"),
-            title=f"{policy} against {harmless(comparison.baseline)}",
-        )
-        for item in found:
-            if item.policy == policy:
-                cells = [item.metric, item.difference, item.ratio, item.p, f"{marks[item.verdict]} {item.verdict}"]
-                table.add_row(
-                    *(_text(out, cell) for cell in cells[:4]), _text(out, cells[4], _STYLES.get(item.verdict, ""))
-                )
+        _say(out, f"{policy} against {harmless(comparison.baseline)}", style="bold")
+        own = [item for item in found if item.policy == policy]
+        table = _table(out, ("metric", "difference", "change", *(("p", "verdict") if wide else ("",))))
+        for item in own:
+            cells = [item.metric, item.difference, item.ratio, *([item.p] if wide else [])]
+            verdict = f"{item.verdict} {marks[item.verdict]}" if wide else marks[item.verdict]
+            table.add_row(*(_text(out, cell) for cell in cells), _text(out, verdict, _STYLES.get(item.verdict, "")))
         out.print(table)
-        notes = [f"{item.metric}: {item.note}" for item in found if item.policy == policy and "undefined" in item.note]
-        for note in notes:
-            _say(out, f"  {note}")
+        for item in own:
+            if "undefined" in item.note:
+                _say(out, f"{item.metric}: {item.note}", style="dim")
 
 
 # --- parts -------------------------------------------------------------------------------------------------
@@ -127,7 +121,8 @@ def _text(out: Console, text: str, style: str = "") -> Text:
 
 
 def _say(out: Console, text: str, style: str = "") -> None:
-    out.print(_text(out, harmless(text, 2000), style))
+    for line in textwrap.wrap(harmless(text, 2000), out.width, break_on_hyphens=False):
+        out.print(_text(out, line, style))
 
 
 def _heading(out: Console, comparison: Comparison) -> None:
@@ -141,18 +136,13 @@ def _heading(out: Console, comparison: Comparison) -> None:
         _say(out, f"{'✓' if good else '✗'} {line[0].upper()}{line[1:]}.", style="green" if good else "bold red")
 
 
-def _table(out: Console, columns: Sequence[str], title: str = "") -> Any:
+def _table(out: Console, columns: Sequence[str]) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=_text(out, title) if title else None, title_justify="left",
-        title_style="bold", show_edge=False,
-    )  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for place, name in enumerate(columns):
-        table.add_column(
-            _text(out, name), justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="ellipsis"
-        )
+        table.add_column(_text(out, name), justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
     return table
 
 

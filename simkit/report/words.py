@@ -55,20 +55,12 @@ def spread_text(metric: str, found: Estimate) -> str:
     return f"± {half_text(metric, found.half_width)}"
 
 
-def range_text(metric: str, interval: tuple[float, float] | None) -> str:
-    """``[3.9, 4.3]``; empty without an interval."""
-    if interval is None:
-        return ""
-    half = (interval[1] - interval[0]) / 2
-    return f"[{shown(metric, interval[0], half)}, {shown(metric, interval[1], half)}]"
-
-
 def percent(change: float, interval: tuple[float, float] | None) -> str:
-    """A ratio as a change: ``+12%``; with more digits only where its interval supports them."""
+    """A ratio as a change: ``+12%``; whole percents where no interval says how many digits it supports."""
     if math.isnan(change):
         return ""
     half = None if interval is None else (interval[1] - interval[0]) / 2 * 100
-    text = digits((change - 1) * 100, half)
+    text = digits((change - 1) * 100, half or 1.0)
     return f"{text if text.startswith('-') else '+' + text}%"
 
 
@@ -87,7 +79,7 @@ def markdown(text: object) -> str:
     """Text that Markdown shows as it is: nothing of it becomes formatting, a link, HTML or a new cell of a table."""
     plain = harmless(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     plain = _EMPHASIS.sub(r"\\_", _MARKDOWN.sub(r"\\\1", plain))
-    return plain.replace("://", ":&#47;&#47;").replace("@", "&#64;").replace("www.", "www&#46;")
+    return plain.replace("://", ":&sol;&sol;").replace("@", "&commat;").replace("www.", "www&period;")
 
 
 def csv_text(text: object) -> str:
