@@ -133,7 +133,7 @@ def _backpressure(log: RunLog, window: Window) -> Iterator[Finding]:
         if early >= LEAST_STARTS and late_rate >= FALLS * early_rate:
             yield Finding(
                 "BACKPRESSURE_FAILURE",
-                f"{names[pool]} was saturated from {edges[first] / NS_PER_S:.3g} s to {edges[last] / NS_PER_S:.3g} s and its queue grew from"
+                f"{names[pool]} was saturated from {edges[first] / NS_PER_S:.4g} s to {edges[last] / NS_PER_S:.4g} s and its queue grew from"
                 f" {before:.3g} to {after:.3g}, while {', '.join(names[feeder] for feeder in feeders)} started as much as before",
                 late_rate / early_rate, FALLS,
             )  # fmt: skip
