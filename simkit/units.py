@@ -226,7 +226,10 @@ _DURATION_SCHEMA = {
     "description": "A duration such as 250ms, 30s, 5m or 1h30m.",
 }
 _FRACTION_SCHEMA = {
-    "anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "pattern": rf"^{_DIGITS}\s*%$"}],
+    "anyOf": [
+        {"type": "number", "minimum": 0, "maximum": 1},
+        {"type": "string", "pattern": r"^(100(\.0+)?|[0-9]?[0-9](\.[0-9]+)?)\s*%$"},
+    ],
     "description": "A fraction such as 15% or 0.15.",
 }
 _GAIN_SCHEMA = {

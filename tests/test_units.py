@@ -255,7 +255,7 @@ def test_what_is_no_name_is_refused(value, complaint):
     ("kind", "good", "bad"),
     [
         (units.Duration, ["0", "0s", "1h30m", "1h 30m", "250ms"], ["5 parsecs", "30", "1h30"]),
-        (units.Fraction, ["15%", "0.5 %", 0.5, 0, 1], ["15", 1.5, -0.1]),
+        (units.Fraction, ["15%", "0.5 %", "100%", 0.5, 0, 1], ["15", "101%", 1.5, -0.1]),
         (units.Gain, ["150%", 1.5], ["15", -0.1]),
         (units.Rate, ["60/min", "100/10s", "0.5/s"], [60, "60", "60/fortnight"]),
         (units.Usd, ["$50", 50, "0.02"], ["€5", -1]),

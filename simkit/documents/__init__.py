@@ -89,10 +89,11 @@ class Document:
             place = trail[:length]
             if place in self.sources:
                 return Problem(f"--set {self.sources[place]}", 0, 0, message, dotted)
-            if (at_key or length < len(trail)) and place in self.key_positions:
-                return Problem(self.path, *self.key_positions[place], message, dotted)
-            if place in self.positions:
-                return Problem(self.path, *self.positions[place], message, dotted)
+            key, value = self.key_positions.get(place), self.positions.get(place)
+            if key is not None and (at_key or length < len(trail) or (value is not None and value[0] != key[0])):
+                return Problem(self.path, *key, message, dotted)  # also for what begins on a line below its key
+            if value is not None:
+                return Problem(self.path, *value, message, dotted)
         return Problem(self.path, 0, 0, message, dotted)
 
     def at(self, loc: Sequence[str | int]) -> Any:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from simkit.documents import Document, Loc, Problem, choose, parsed
+from simkit.documents import Document, Loc, Problem, choose, nearest, parsed
 from simkit.library import find
 from simkit.model import UsageError
 from simkit.policy import Policy, Reference
@@ -374,30 +374,25 @@ class Checks:
             self.problems.extend(misfits(policy, self.names))
         if self._data.get("policies") == []:
             self._complain(("policies",), "found no policy, expected at least one", at_key=True)
-        known = self._policy_names
-        self._refer(("baseline",), "policy", self._data.get("baseline"), known)
+        self._refer_to_policy(("baseline",), self._data.get("baseline"))
         control = self._data.get("control", [])
         for place, name in enumerate(control if isinstance(control, list) else [control]):
-            self._refer(("control", place) if isinstance(control, list) else ("control",), "policy", name, known)
+            self._refer_to_policy(("control", place) if isinstance(control, list) else ("control",), name)
         if control and not self._data.get("expect"):
             self._complain(("control",), "a control has no effect without expect lines", at_key=True)
         warmup, horizon = _duration(self._data.get("warmup")), self._horizon_ns()
         if warmup and horizon is not None and warmup >= horizon:
             self._complain(("warmup",), "the warm-up must end before the horizon")
 
-    @property
-    def _policy_names(self) -> list[str] | None:
-        """Names of the policies. One that could not be read counts by the name it seems to have; None when it has none, so that nobody is told
-        what only follows from that."""
-        wanted = self._data.get("policies", ["fifo"])
-        read = {number: policy.name for number, policy in self._policies}
-        names: list[str] = []
-        for number, item in enumerate(wanted if isinstance(wanted, list) else [None]):
-            name = read.get(number, item.get("name") if isinstance(item, Mapping) else item)
-            if not isinstance(name, str):
-                return None
-            names.append(name)
-        return names
+    def _refer_to_policy(self, loc: Loc, name: Any) -> None:
+        """Complain of a policy that is not there, unless it may be one that could not be read: that is told already."""
+        read = [policy.name for _, policy in self._policies]
+        places = {number for number, _ in self._policies}
+        unread = [item for number, item in enumerate(self._items("policies")) if number not in places]
+        known = read if "policies" in self._data else ["fifo"]
+        names = [str(item.get("name") if isinstance(item, Mapping) else item) for item in unread]
+        if not (unread and isinstance(name, str) and (name in names or nearest(name, names))):
+            self._refer(loc, "policy", name, known)
 
     def _check_expectations(self) -> None:
         classes, tenants = self._who()
@@ -407,7 +402,7 @@ class Checks:
                 continue
             loc: Loc = ("expect", number)
             for key in ("policy", "better_than"):
-                self._refer((*loc, key), "policy", raw.get(key), self._policy_names)
+                self._refer_to_policy((*loc, key), raw.get(key))
             where = raw.get("where")
             for kind, name in where.items() if isinstance(where, Mapping) else ():
                 if kind in kinds:
