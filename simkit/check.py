@@ -1,8 +1,8 @@
 """Judge results: a scenario's expectations and controls, and a comparison against a stored baseline.
 
 An expectation passes when the mean over replications meets its bound; with `strict` its whole 95 % interval must. "Better than" passes when
-the mean of the paired differences goes the right way by at least what it asks, and their 95 % interval lies off zero. NaN meets nothing:
-what is undefined was not shown. A control is a policy that must fail: it is judged as if it were the policy that each line names, and fails
+the mean of the paired differences goes the right way by at least what it asks, and their 95 % interval lies off zero. What is
+undefined (NaN) in any replication was not shown. A control is a policy that must fail: it is judged as if it were the policy that each line names, and fails
 as it must when it misses at least one line.
 
 A baseline holds one value per replication for each gated metric. The next run replays the same demand, so it is compared with the baseline
@@ -136,7 +136,7 @@ def _undefined(found: Estimate) -> str:
 
 
 def _meets(found: Estimate, line: Expectation, *, strict: bool) -> bool:
-    if math.isnan(found.mean):
+    if math.isnan(found.mean) or found.undefined:
         return False
     low, high = found.ci95 if strict and found.ci95 is not None else (found.mean, found.mean)
     if line.at_most is not None:

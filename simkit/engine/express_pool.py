@@ -154,9 +154,7 @@ class ExpressPool:
         """A limit holds the head's group back, or drops the head."""
         world = self._world
         if isinstance(answer, Drop):
-            self.order.remove(row)
-            if self.order.head(now_ns) == row:  # an order that cannot remove
-                self.order.take(now_ns)
+            self.order.take(now_ns)
             self.waiting -= 1
             self.queued_work_ns -= world.rows.estimate_ns[row]
             for counter in self.waiting_counters:

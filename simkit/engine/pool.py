@@ -132,7 +132,10 @@ class Pool:
         """Deal with an objection to the head; False when the pool must wait for other slots."""
         limit, answer = objection
         if isinstance(answer, Drop):
-            self.forget(row)  # an order that only marks nothing gives the row out once more, and dispatch skips it
+            # A dropped row has had its turn: a fair order charges its flow, as in the papers, where tags are given on arrival.
+            self.order.take(now_ns)
+            self._left_queue(row)
+            self._tell_left(row)
             self._world.lifecycle.drop(row, answer.reason)
             return True
         if limit == SLOTS:
