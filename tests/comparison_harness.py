@@ -23,6 +23,7 @@ class FakeJudgement:
     value: float = 1.0
     ci95: tuple[float, float] | None = None
     line: int = 1
+    note: str = ""
 
     @property
     def shown(self) -> str:

@@ -202,10 +202,12 @@ class Expected:
 
 def expected(comparison: Comparison) -> list[Expected]:
     """Expectations and controls in their order."""
-    return [
-        Expected(harmless(item.text, 300), bool(item.ok), harmless(item.shown) if item.kind == "expectation" else "")
-        for item in comparison.expectations
-    ]
+    found = []
+    for item in comparison.expectations:
+        value = harmless(item.shown) if item.kind == "expectation" else ""
+        note = f"{value}, {harmless(item.note)}" if value and item.note else value or harmless(item.note)
+        found.append(Expected(harmless(item.text, 300), bool(item.ok), note))
+    return found
 
 
 def expectations_line(comparison: Comparison) -> str:
