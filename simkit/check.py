@@ -2,8 +2,8 @@
 
 An expectation passes when the mean over replications meets its bound; with `strict` its whole 95 % interval must. "Better than" passes when
 the mean of the paired differences goes the right way by at least what it asks, and their 95 % interval lies off zero. What is
-undefined (NaN) in any replication was not shown. A control is a policy that must fail: it is judged as if it were the policy that each line names, and fails
-as it must when it misses at least one line.
+undefined (NaN) in any replication was not shown. A control is a policy that must fail: it is judged as if it were the policy that each
+line names, and fails as it must when it misses at least one line.
 
 A baseline holds one value per replication for each gated metric. The next run replays the same demand, so it is compared with the baseline
 pair by pair, by the rules of `simkit.stats` and corrected over the whole gate:
@@ -160,7 +160,9 @@ def _judge_better(comparison: Comparison, line: Expectation, other: str) -> Judg
     scaled = None if gains.ci95 is None or not base else (gains.ci95[0] / base, gains.ci95[1] / base)
     lost = len(ours) - len(pairs)
     note = f"undefined in {lost} of {len(ours)} replications" if lost else ""
-    return Judgement(line.text, enough and shown, fraction, scaled, line.line, line.policy, note=note, unit="%")
+    return Judgement(
+        line.text, enough and shown and not lost, fraction, scaled, line.line, line.policy, note=note, unit="%"
+    )
 
 
 def _judge_control(comparison: Comparison, lines: Sequence[Expectation], name: str) -> Judgement:

@@ -81,6 +81,8 @@ def test_what_is_undefined_in_some_replications_is_told_and_meets_nothing() -> N
     (item,) = judge(compared(good=[1.0, math.nan, 3.0, 2.0]), scenario(line(at_most=2)))
     assert not item.ok
     assert item.note == "undefined in 1 of 4 replications"
+    (better,) = judge(compared(good=[1.0, math.nan, 3.0, 2.0]), scenario(line(better_than="fifo")))
+    assert (better.ok, better.note) == (False, item.note)
 
 
 def test_better_than_asks_for_the_gain_and_for_an_interval_off_zero() -> None:
