@@ -343,14 +343,17 @@ def _notes(
     digests: Mapping[str, Any],
     stored: Mapping[str, Any],
 ) -> Iterable[str]:
-    for policy in comparison.policies:
-        if policy not in shared:
-            yield f"policy {policy} is not in the baseline"
-        elif digests.get("policies", {}).get(policy) != (stored.get("policies") or {}).get(policy):
-            yield f"policy {policy} has changed since the baseline"
-    for policy in baseline["policies"]:
-        if policy not in comparison.policies:
-            yield f"policy {policy} of the baseline was not run"
+    then = stored.get("policies") or {}
+    for what, policies in (
+        (
+            "changed since the baseline",
+            [name for name in shared if digests.get("policies", {}).get(name) != then.get(name)],
+        ),
+        ("not in the baseline", [name for name in comparison.policies if name not in shared]),
+        ("in the baseline, but not run", [name for name in baseline["policies"] if name not in comparison.policies]),
+    ):
+        if policies:
+            yield f"{what}: {', '.join(policies)}"
     if comparison.replications != baseline["replications"]:
         yield f"compared over the first {common} replications ({comparison.replications} now, {baseline['replications']} then)"
     versions = comparison.details.get("versions", {})

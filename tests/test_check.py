@@ -226,7 +226,7 @@ def test_what_else_has_changed_is_told(tmp_path: Path) -> None:
     digests = {**DIGESTS, "policies": {"fifo": "f2", "strict_priority": "p"}}
     now = compared(details={"digests": digests, "versions": {"numpy": "3"}})
     found = gated_against(compared(), now, tmp_path)
-    assert found.notes == ("policy fifo has changed since the baseline", "other versions: numpy 3 now, unknown then")
+    assert found.notes == ("changed since the baseline: fifo", "other versions: numpy 3 now, unknown then")
 
 
 def test_the_gate_keeps_what_has_a_better_and_worse() -> None:
@@ -388,6 +388,6 @@ def test_a_committed_baseline_is_of_the_scenario_as_it_is(path: Path) -> None:
     # after a change that is meant: simkit check scenarios/NAME.yaml --update
     stored, now = read_baseline(path), load_scenario(ROOT / f"scenarios/{path.stem}.yaml")
     assert stored["digests"]["scenario"] == now.digest
-    assert stored["digests"]["policies"] == {policy.name: policy.digest for policy in now.policies}
+    assert set(stored["policies"]) == {policy.name for policy in now.policies}  # their content is what the gate is for
     assert stored["digests"]["traces"][0] == now.trace(0).digest()
     assert (stored["seed"], stored["replications"]) == (now.seed, now.replications)

@@ -459,7 +459,7 @@ def test_the_gate_from_nothing_to_a_regression(simkit: Simkit, tiny: Path) -> No
     Path("strict_priority.yaml").write_text("name: strict_priority\nversion: 2\norder: lifo\n")
     tiny.write_text(TINY.replace("strict_priority]", "strict_priority.yaml]"))
     changed = simkit(*gate, "--json")
-    assert "policy strict_priority has changed since the baseline" in changed.document["notes"]
+    assert "changed since the baseline: strict_priority" in changed.document["notes"]
     # and another scenario is another matter
     other = simkit(*gate, "--set", "platform.pools.gpu.slots=3")
     assert other.code == 4
