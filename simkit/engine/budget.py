@@ -34,7 +34,8 @@ class BudgetLimit(Limit):
         self._paying_classes = [classes is None or name in classes for name in trace.classes]
 
     def _pays(self, row: int) -> bool:
-        return self._payers[self._tenant[row]] and self._paying_classes[self._cls[row]]
+        pays: bool = self._payers[self._tenant[row]] and self._paying_classes[self._cls[row]]
+        return pays
 
     def _turn(self, now_ns: int) -> None:
         window_ns = self._spec.window_ns

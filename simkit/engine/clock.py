@@ -54,7 +54,7 @@ class Clock(simpy.Environment):
 
     @property
     def now_ns(self) -> int:
-        now: int = self._now  # type: ignore[assignment]
+        now: int = self._now
         return now
 
     def call_done(self, at_ns: int, function: Callable[[Any], object], argument: Any) -> None:
@@ -75,7 +75,7 @@ class Clock(simpy.Environment):
     def schedule(self, event: simpy.Event, priority: Any = 1, delay: Any = 0) -> None:
         """SimPy's own hook: events become timers, urgent ones first."""
         kind = _URGENT_TIMER if priority == 0 else _TIMER
-        heappush(self.entries, (self._now + delay, kind + self.next_order(), _fire, event))  # type: ignore[operator]
+        heappush(self.entries, (self._now + delay, kind + self.next_order(), _fire, event))
 
     def peek(self) -> Any:
         """Time of the next entry, infinity when there is none (SimPy's contract)."""

@@ -105,6 +105,8 @@ class ExpressLane:
         world.clock.drive(
             arrivals, self._arrival_step(pools), world.dirty, self._dispatch_step(pools), world.horizon_ns
         )
+        for pool in pools:
+            pool.settle()
         world.gates.close_all(min(world.clock.now_ns, world.horizon_ns))
         return express_log(world, self, header, self._is_stuck(pools))
 
@@ -129,16 +131,19 @@ class ExpressLane:
 
     def _chain_step(self, pools: list[ExpressPool]) -> Step:
         world = self.world
-        last_of_run = bytearray(world.trace.task_count)
-        for last in (world.trace.runs.first_task[1:] - 1).tolist():
-            last_of_run[last] = 1
+        last = np.zeros(world.trace.task_count, dtype=np.uint8)
+        last[world.trace.runs.first_task[1:] - 1] = 1
+        last_of_run = last.tobytes()
         ready, pool_of, clock = self.ready, world.rows.pool, world.clock
+        pushes: list[Step] = []
 
         def step(row: int) -> None:
             if not last_of_run[row]:
                 row += 1
                 ready[row] = clock._now
-                pools[pool_of[row]].push(row)
+                if not pushes:  # the pools are open by now
+                    pushes.extend(pool.push for pool in pools)
+                pushes[pool_of[row]](row)
 
         return step
 

@@ -22,7 +22,7 @@ class ExpressPool:
 
     __slots__ = (
         "_by_age", "_lane", "_world", "capacity", "dispatch", "marked", "name", "number", "open_holds", "order", "push", "queued_work_ns",
-        "running_counters", "unlimited", "used", "waiting", "waiting_counters",
+        "running_counters", "settle", "unlimited", "used", "waiting", "waiting_counters",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, capacity: int) -> None:
@@ -37,6 +37,7 @@ class ExpressPool:
         self._by_age: deque[int] = deque()
         self.push: Step
         self.dispatch: Callable[[], None]
+        self.settle: Callable[[], None] = _nothing
 
     def oldest_wait_ns(self) -> int:
         """Age of the oldest waiting row. Amortised O(1): rows that left are dropped from the front once."""
@@ -50,41 +51,46 @@ class ExpressPool:
         return 0
 
     def serve_plain(self, world: World, lane: ExpressLane, after_done: Step | None) -> None:
-        """Push and dispatch where nothing is held back and nobody looks."""
+        """Push and dispatch where nothing is held back and nobody looks: the counts are cells of the closures, told by `settle`."""
         start, dirty, clock, service = lane.start, world.dirty, world.clock, world.service_ns
-        entries, next_order = clock.entries, clock.next_order
+        entries, next_order, mark = clock.entries, clock.next_order, world.dirty.append
         order_push, order_pop = self.order.push, self.order.pop
-        free, pool = self.capacity, self
+        free, waiting, marked, pool = self.capacity, 0, False, self
 
         def push(row: int) -> None:
+            nonlocal waiting, marked
             order_push(row, clock._now)
-            pool.waiting += 1
-            if free and not pool.marked:
-                pool.marked = True
-                dirty.append(pool)
+            waiting += 1
+            if free and not marked:
+                marked = True
+                mark(pool)
 
         def dispatch() -> None:
-            nonlocal free
+            nonlocal free, waiting, marked
+            marked = False
             now = clock._now
-            while free:
+            while free and waiting:
                 row = order_pop(now)
                 if row < 0:
                     return
                 free -= 1
-                pool.waiting -= 1
+                waiting -= 1
                 start[row] = now
                 heappush(entries, (now + service[row], next_order(), done, row))
 
         def done(row: int) -> None:
-            nonlocal free
+            nonlocal free, marked
             free += 1
-            if pool.waiting and not pool.marked:
-                pool.marked = True
+            if waiting and not marked:
+                marked = True
                 dirty.append(pool)
             if after_done is not None:
                 after_done(row)
 
-        self.push, self.dispatch = push, dispatch
+        def settle() -> None:
+            pool.waiting, pool.used = waiting, pool.capacity - free
+
+        self.push, self.dispatch, self.settle = push, dispatch, settle
 
     def serve_watched(self, world: World, lane: ExpressLane, after_done: Step | None, limits: list[Limit]) -> None:
         """Push and dispatch with counts kept and limits asked."""
@@ -167,3 +173,7 @@ class ExpressPool:
             self._lane.outcomes.drop(run, row, now_ns, answer.reason)
         else:
             world.gates.park(self, world.rows.group[row], limit, answer, now_ns)  # type: ignore[arg-type]
+
+
+def _nothing() -> None:
+    """A watched pool keeps its counts as it goes."""

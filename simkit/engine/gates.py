@@ -11,8 +11,8 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simkit.engine.tables import number_combinations
 from simkit.model import NEVER_NS, Drop, Hold
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Gates:
             np.asarray(rows.source(name), dtype=np.int64)
             for name in ("demand", *(_COLUMNS[a] for a in self._attributes))
         ]
-        numbers, firsts = _number_combinations(columns)
+        numbers, firsts = number_combinations(columns)
         self._numbers = {
             tuple(int(column[row]) for column in columns): group for group, row in enumerate(firsts.tolist())
         }
@@ -135,19 +135,3 @@ class Gates:
     def _on_timer(self, timer: tuple[int, Hashable, int]) -> None:
         self._timers.discard(timer)
         self.wake(timer[0], timer[1])
-
-
-def _number_combinations(columns: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(number of each entry's combination of values, counted in order of first appearance; the first entry of each)."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        low = int(column.min())
-        key = key * (int(column.max()) - low + 1) + (column - low)
-    if len(key) and int(key.max()) > 4 * len(key) + 1024:
-        key = np.unique(key, return_inverse=True)[1].reshape(-1)
-    first = np.full(int(key.max()) + 1, -1, dtype=np.int64)
-    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the last assignment wins: the first entry of each key
-    firsts = np.sort(first[first >= 0])
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[key[firsts]] = np.arange(len(firsts))
-    return rank[key], firsts

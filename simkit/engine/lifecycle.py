@@ -118,7 +118,7 @@ class Lifecycle:
         if not self._defective(submission):
             return False
         luck = world.luck[submission.run]
-        found = (
+        found: bool = (
             keyed_uniform(_DETECT, luck, submission.attempt, submission.round, world.task[row])
             < world.detect_p[submission.run]
         )

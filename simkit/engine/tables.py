@@ -40,8 +40,9 @@ class Layout:
         self.pool_count = len(platform.pools)
         self.tier_names = tuple(tier.name for tier in platform.tiers)
         tasks = trace.tasks
-        codes, shape_of_task = _unique_rows(tasks.pool, tasks.demand, tasks.tier)
-        self.shapes: list[Shape] = [self._shape(int(p), int(d), int(t)) for p, d, t in codes]
+        columns = [np.asarray(column, dtype=np.int64) for column in (tasks.pool, tasks.demand, tasks.tier)]
+        shape_of_task, firsts = number_combinations(columns)
+        self.shapes: list[Shape] = [self._shape(*(int(column[task]) for column in columns)) for task in firsts.tolist()]
         self.demands = [self._visible(shape) for shape in self.shapes]
         self._shape_numbers = {shape: number for number, shape in reversed(list(enumerate(self.shapes)))}
         self.shape_of_task = shape_of_task
@@ -209,15 +210,25 @@ def _tier_codes(layout: Layout) -> NDArray[np.int64]:
     return np.array([*numbers, -1], dtype=np.int64)
 
 
-def _unique_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(distinct combinations in order of first appearance, number of the combination per entry)."""
-    stacked = np.column_stack([column.astype(np.int64) for column in columns])
-    if len(stacked) and bool((stacked == stacked[0]).all()):
-        return stacked[:1], np.zeros(len(stacked), dtype=np.int64)
-    distinct, first, number = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
+def number_combinations(columns: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(number of each entry's combination of values, counted in order of first appearance; the first entry of each)."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        column = _compact(column - column.min())
+        key = _compact(key * (int(column.max()) + 1) + column)
+    first = np.full(int(key.max()) + 1, -1, dtype=np.int64)
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the last assignment wins: the first entry of each key
+    firsts = np.sort(first[first >= 0])
     rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return distinct[np.argsort(first)], rank[number.reshape(-1)]
+    rank[key[firsts]] = np.arange(len(firsts))
+    return rank[key], firsts
+
+
+def _compact(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same distinctions in numbers below a few times the length: small enough to multiply and to index with."""
+    if len(key) and int(key.max()) > 4 * len(key) + 1024:
+        return np.unique(key, return_inverse=True)[1].reshape(-1)
+    return key
 
 
 def _unknown(who: str, name: str, known: Iterable[str]) -> str:

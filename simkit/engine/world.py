@@ -103,7 +103,7 @@ class World:
             "pool": platform.places,
             "tier": self.layout.tier_names,
         }
-        self.dirty: list[Pool] = []
+        self.dirty: list[Any] = []  # pools of either lane: Pool or ExpressPool
         self.pools: list[Pool] = []
         self.apis: list[Api] = []
         self.gates: Gates
@@ -178,11 +178,11 @@ class World:
         number = self.submissions.grow([run])
         first_row = self.rows.grow(range(first_task, first_task + size))
         self.submissions.first_row[number] = first_row
-        for column, fresh in (
-            (self.ready_ns, -1), (self.start_ns, -1), (self.end_ns, -1), (self.attempts, 0),
-            (self.state, TaskState.PENDING.value), (self.queued, False),
-        ):  # fmt: skip
-            column.extend([fresh] * size)
+        for column in (self.ready_ns, self.start_ns, self.end_ns):
+            column.extend([-1] * size)
+        self.attempts.extend([0] * size)
+        self.state.extend([TaskState.PENDING.value] * size)
+        self.queued.extend([False] * size)
         self.pending.extend(self.predecessors[first_task : first_task + size])
         instance = self.rows.instance
         for row in range(first_row, first_row + size):

@@ -81,7 +81,8 @@ class TokenBucket(Limit):
 
     def start(self, row: int, now_ns: int) -> None:
         if self._places is None or self._pool[row] in self._places:
-            self._bucket(self._code[row]).take(1 if self._costs is None else self._costs[row], now_ns)
+            # `hold` has just said that the tokens are there
+            self._bucket(self._code[row]).charge(1 if self._costs is None else self._costs[row], now_ns)
 
 
 @mechanism("api_allowance")
