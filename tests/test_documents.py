@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, Field, model_validator
 
@@ -194,6 +194,26 @@ def test_a_missing_file_a_folder_and_other_encodings_are_told_in_words(tmp_path)
         load(tmp_path / "latin.yaml")
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert load(tmp_path / "bom.yaml").data == {"a": 1}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    place=st.integers(0, 400),
+    drop=st.integers(0, 5),
+    insert=st.text("&*!|>%@`{}[]:,?-#'\"\\ \t\n\x00\u2028ab01.~<=", max_size=4),
+)
+def test_whatever_text_is_read_it_is_a_document_or_a_list_of_problems(place, drop, insert):
+    text = "a: &x {b: 1, c: [2, 3.5, 'x']}\nd: *x\ne:\n  - !!str 5\n  - |\n    block\n  - {f: ~, g: true}\nh: {<<: *x, b: 2}\n"
+    place %= len(text)
+    found, told = read_or_told(text[:place] + insert + text[place + drop :])
+    assert told if found is None else isinstance(found.data, dict)
+
+
+def read_or_told(text: str) -> tuple[Document | None, list[Problem]]:
+    try:
+        return load(text), []
+    except DocumentErrors as error:
+        return None, error.problems
 
 
 # --- data handed over in Python ----------------------------------------------------------------------------

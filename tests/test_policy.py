@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simkit.documents import DocumentErrors, load
 from simkit.library import names
@@ -112,6 +115,42 @@ def test_every_problem_of_a_policy_is_told_in_one_pass():
     assert [line.split(": ")[0] for line in complaints(text)] == ["1:1", "2:8", "3:13", "3:20", "5:18", "6:25", "7:7"]
 
 
+def paths(node: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [place for key, item in inner for place in ((*here, key), *paths(item, (*here, key)))]
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 10**20), st.floats(), st.text(max_size=3), st.sampled_from(["5s", "10%", "1/s", "fifo", "backoff"]),
+    st.lists(st.integers(0, 3), max_size=2), st.dictionaries(st.sampled_from(["a", "class", "rate", "for", "pools", "fifo"]), st.integers(0, 3), max_size=2),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_whatever_stands_in_a_document_it_is_a_policy_or_a_list_of_problems(data):
+    document = load(load_policy("backpressure").document).data
+    for _ in range(data.draw(st.integers(1, 3))):
+        *way, last = data.draw(st.sampled_from(paths(document)))
+        node = document
+        for step in way:
+            node = node[step]
+        if data.draw(st.booleans()):
+            del node[last]
+        else:
+            node[last] = data.draw(JUNK)
+    policy, problems = outcome(document)
+    assert problems if policy is None else re.fullmatch("[0-9a-f]{32}", policy.digest)
+
+
+def outcome(document: Any) -> tuple[Policy | None, list[Any]]:
+    """The policy, or what is wrong with it. Nothing else may come of a document."""
+    try:
+        return load_policy(document), []
+    except DocumentErrors as error:
+        return None, error.problems
+
+
 # --- what is understood ------------------------------------------------------------------------------------
 
 
@@ -172,8 +211,6 @@ def test_a_shipped_policy_goes_by_its_file_name_survives_its_own_document_and_sa
 
 @pytest.mark.parametrize("name", names("policies"))
 def test_every_number_of_a_shipped_policy_has_a_reason_beside_it(name):
-    import re
-
     lines = (ROOT / "policies" / f"{name}.yaml").read_text().splitlines()
     for number, line in enumerate(lines):
         code = line.split("#")[0]

@@ -11,6 +11,8 @@ from typing import Any
 import cloudpickle
 import pytest
 from conftest import ROOT, TINY
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from simkit.documents import DocumentErrors, load
 from simkit.library import names
@@ -275,6 +277,55 @@ def test_every_kind_of_mistake_is_told_in_one_pass():
 def test_documents_with_whole_parts_missing_or_wrong_are_refused_too(text, expected):
     found = complaints(text)
     assert expected is None or found == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("policies:\n", "policies: 5\nspare:\n", ["49:11: found 5, expected a list [policies]", "50:1: unknown key 'spare'"]),
+        ("  pools: {gpu: {slots: 8}, verifier: {slots: 2}, anything: {slots: unlimited}}", "  pools: [gpu]", ["11:10: found ['gpu'], expected a mapping [platform.pools]"]),
+    ],
+)  # fmt: skip
+def test_what_follows_from_an_unreadable_table_is_not_told(before, after, expected):
+    found = complaints(changed(before, after))
+    assert len(found) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(found, expected, strict=True))
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 10**20), st.floats(), st.text(max_size=3), st.sampled_from(["5s", "10%", "x2", "1/s", "gpu", "fifo"]),
+    st.lists(st.integers(0, 3), max_size=2), st.dictionaries(st.sampled_from(["a", "gpu", "rate", "for", "pools"]), st.integers(0, 3), max_size=2),
+)  # fmt: skip
+
+
+def paths(node: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [place for key, item in inner for place in ((*here, key), *paths(item, (*here, key)))]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_stands_in_a_document_it_is_a_scenario_or_a_list_of_problems(data):
+    document = load(RICH).data
+    for _ in range(data.draw(st.integers(1, 3))):
+        *way, last = data.draw(st.sampled_from(paths(document)))
+        node = document
+        for step in way:
+            node = node[step]
+        if data.draw(st.booleans()):
+            del node[last]
+        else:
+            node[last] = data.draw(JUNK)
+    loaded, problems = outcome(document)
+    assert problems if loaded is None else re.fullmatch("[0-9a-f]{32}", loaded.digest)
+
+
+def outcome(document: Any) -> tuple[Scenario | None, list[Any]]:
+    """The scenario, or what is wrong with it. Nothing else may come of a document."""
+    try:
+        return load_scenario(document), []
+    except DocumentErrors as error:
+        return None, error.problems
 
 
 def test_a_missing_scenario_is_told_with_the_nearest():

@@ -70,10 +70,10 @@ Known = Mapping[str, Any] | Sequence[str] | Tenants
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the names in policies may mean here. `classes` and `tenants` are None when a recorded trace decides."""
+    """What the names in policies may mean here. None = not known: a recorded trace decides, or that part of the document is unreadable."""
 
-    places: tuple[str, ...]
-    tiers: tuple[str, ...]
+    places: tuple[str, ...] | None
+    tiers: tuple[str, ...] | None
     classes: tuple[str, ...] | None
     tenants: Tenants | None
 
@@ -136,7 +136,8 @@ class Checks:
         self._sources = [item for item in self._items("workload") if isinstance(item, Mapping)]
         self._has_trace = has_trace
         self.is_recorded = has_trace or any("trace" in source for source in self._sources)
-        self._places = (*self._pools, *self._apis)
+        names = (*self._pools, *self._apis)
+        self._places = names if self._is_sound("platform", "pools") and self._is_sound("platform", "apis") else None
         self._sizes = {name: parsed(PoolDocument, raw) for name, raw in self._pools.items()}
         self._limits = {name: parsed(ApiDocument, raw) for name, raw in self._apis.items()}
 
@@ -155,7 +156,8 @@ class Checks:
     def names(self) -> Names:
         """What policies may name."""
         classes, tenants = self._who()
-        return Names(self._places, tuple(self._tiers), classes, tenants)
+        tiers = tuple(self._tiers) if self._is_sound("platform", "tiers") else None
+        return Names(self._places, tiers, classes, tenants)
 
     # --- reading parts that may be wrong ---
 
@@ -163,13 +165,17 @@ class Checks:
         found = self._document.at(path)
         return found if isinstance(found, dict) else {}
 
+    def _is_sound(self, *path: str) -> bool:
+        """Whether a table of the document can be read, or is left out: what is not in it is then not there."""
+        return all(isinstance(self._document.at(path[:length]) or {}, dict) for length in range(1, len(path) + 1))
+
     def _items(self, key: str) -> list[Any]:
         found = self._data.get(key)
         return found if isinstance(found, list) else []
 
     def _who(self) -> tuple[tuple[str, ...] | None, Tenants | None]:
         """(classes, tenants) that the workload can bring; None when a recorded trace decides."""
-        if self.is_recorded:
+        if self.is_recorded or not self._sources:
             return None, None
         tenants = Tenants()
         for source in self._sources:
@@ -195,7 +201,7 @@ class Checks:
     # --- the platform ---
 
     def _check_platform(self) -> None:
-        if isinstance(self._data.get("platform"), Mapping) and not self._places:
+        if isinstance(self._data.get("platform"), Mapping) and self._places == ():
             self._complain(("platform",), "the platform has no pools and no apis", at_key=True)
         for name in self._apis:
             if name in self._pools:
@@ -238,7 +244,8 @@ class Checks:
             if isinstance(name, str) and name in seen:
                 self._complain((*loc, "name"), f"source {name!r} is there already: names must differ")
             seen[str(name)] = number
-            self._refer((*loc, "workflow"), "workflow", raw.get("workflow"), self._workflows)
+            if self._is_sound("workflows"):
+                self._refer((*loc, "workflow"), "workflow", raw.get("workflow"), self._workflows)
             if isinstance(raw.get("task"), Mapping):
                 self._check_task((*loc, "task"), raw["task"])
             source = parsed(SourceSpec, raw)
@@ -274,7 +281,7 @@ class Checks:
             self._check_file((*loc, "arrivals", "empirical", "file"), source.arrivals.empirical.file)
 
     def _check_workflows(self) -> None:
-        used = {source.get("workflow") for source in self._sources}
+        used = [source.get("workflow") for source in self._sources]
         for name, raw in self._workflows.items():
             loc: Loc = ("workflows", name)
             if name not in used and not self.is_recorded:
@@ -289,7 +296,7 @@ class Checks:
 
     def _check_task(self, loc: Loc, raw: Mapping[str, Any]) -> None:
         self._refer((*loc, "pool"), "pool or api", raw.get("pool"), self._places)
-        self._refer((*loc, "tier"), "tier", raw.get("tier"), self._tiers)
+        self._refer((*loc, "tier"), "tier", raw.get("tier"), self.names.tiers)
         demand = raw.get("demand")
         for name in demand if isinstance(demand, Mapping) else ():
             self._refer((*loc, "demand", name), "pool or api", name, self._places, at_key=True)
@@ -337,8 +344,9 @@ class Checks:
             if not isinstance(what, Mapping):
                 continue
             loc: Loc = ("faults", number)
-            self._refer((*loc, "what", "pool"), "pool", what.get("pool"), self._pools)
-            self._refer((*loc, "what", "api"), "api", what.get("api"), self._apis)
+            if self._places is not None:
+                self._refer((*loc, "what", "pool"), "pool", what.get("pool"), self._pools)
+                self._refer((*loc, "what", "api"), "api", what.get("api"), self._apis)
             fault = parsed(FaultDocument, raw)
             if fault is None:
                 continue
@@ -389,6 +397,8 @@ class Checks:
         read = [policy.name for _, policy in self._policies]
         places = {number for number, _ in self._policies}
         unread = [item for number, item in enumerate(self._items("policies")) if number not in places]
+        if not isinstance(self._data.get("policies", []), list):
+            return
         known = read if "policies" in self._data else ["fifo"]
         names = [str(item.get("name") if isinstance(item, Mapping) else item) for item in unread]
         if not (unread and isinstance(name, str) and (name in names or nearest(name, names))):
