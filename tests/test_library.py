@@ -15,13 +15,13 @@ from simkit.model import UsageError
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with documents beside each other, another with a library, and an empty working folder."""
-    for place in ("home/scenarios", "home/policies", "lib/policies", "lib/scenarios", "lib/traces", "cwd"):
+    for place in ("own/scenarios", "own/policies", "lib/policies", "lib/scenarios", "lib/traces", "cwd"):
         (tmp_path / place).mkdir(parents=True)
     for file in (
         "lib/policies/fifo.yaml",
         "lib/policies/edf.yml",
-        "home/scenarios/mine.yaml",
-        "home/policies/own.yaml",
+        "own/scenarios/mine.yaml",
+        "own/policies/own.yaml",
         "secret.yaml",
     ):
         (tmp_path / file).write_text("name: x\n")
@@ -54,17 +54,17 @@ def test_a_person_means_the_working_folder_first(shelf):
 def test_a_document_means_the_same_wherever_the_command_is_run(shelf):
     Path("fifo.yaml").write_text("name: other\n")
     Path("mine.yaml").write_text("name: other\n")
-    here = shelf / "home/scenarios"
+    here = shelf / "own/scenarios"
     assert find("policies", "fifo", here) == shelf / "lib/policies/fifo.yaml"
     assert find("policies", "mine", here) == here / "mine.yaml"
-    assert find("policies", "../policies/own", here).resolve() == shelf / "home/policies/own.yaml"
+    assert find("policies", "../policies/own", here).resolve() == shelf / "own/policies/own.yaml"
 
 
 @pytest.mark.parametrize("name", ["../../secret.yaml", "/{shelf}/secret.yaml", "../../cwd/../secret", "link.yaml"])
 def test_a_document_reaches_its_own_folder_and_those_beside_it_only(shelf, name):
-    (shelf / "home/scenarios/link.yaml").symlink_to(shelf / "secret.yaml")
+    (shelf / "own/scenarios/link.yaml").symlink_to(shelf / "secret.yaml")
     with pytest.raises(UsageError, match="a document may name files below its own folder and the folders beside it"):
-        find("policies", name.replace("/{shelf}", str(shelf)), shelf / "home/scenarios")
+        find("policies", name.replace("/{shelf}", str(shelf)), shelf / "own/scenarios")
 
 
 def test_a_document_near_the_root_does_not_reach_the_whole_disk(tmp_path):
@@ -74,9 +74,9 @@ def test_a_document_near_the_root_does_not_reach_the_whole_disk(tmp_path):
 
 def test_the_error_says_where_it_looked_and_the_nearest_name(shelf):
     with pytest.raises(UsageError) as caught:
-        find("policies", "fifi", shelf / "home/scenarios")
+        find("policies", "fifi", shelf / "own/scenarios")
     assert str(caught.value) == (
-        f"there is no policy 'fifi', did you mean 'fifo'? (looked at {shelf}/home/scenarios/fifi, {shelf}/lib/policies/fifi)"
+        f"there is no policy 'fifi', did you mean 'fifo'? (looked at {shelf}/own/scenarios/fifi, {shelf}/lib/policies/fifi)"
     )
     with pytest.raises(UsageError, match=r"there is no trace 'zzz' \(the library has azure\) \(looked at zzz, "):
         find("traces", "zzz")
@@ -109,7 +109,7 @@ def test_the_checkout_counts_only_where_the_project_is_ours(tmp_path, monkeypatc
 def test_only_the_librarys_own_folder_is_trusted(shelf):
     assert is_trusted(shelf / "lib/policies/mine.py")
     assert not is_trusted(shelf / "lib/policies/../mine.py")
-    assert not is_trusted(shelf / "home/policies/mine.py")
+    assert not is_trusted(shelf / "own/policies/mine.py")
 
 
 def test_the_checkouts_documents_are_found_from_anywhere(tmp_path, monkeypatch):
