@@ -371,8 +371,20 @@ def test_the_terminal_gets_the_choice_first_on_80_columns_without_colour(compare
     assert lines[0] == "two_tenants: 3 policies × 5 replications, seed 11"
     assert lines[1].startswith(f"Choose {compared.recommendation.policy}: ")
     assert len(lines) <= 40  # one screen
-    for word in ("goodput", "success", "runs", "latency", "earn its complexity"):
+    for word in ("goodput", "success", "not", "latency", "earn its complexity"):
         assert word in out
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_terminal_of_any_width_shows_latency_only_beside_what_it_leaves_out(compared, width):
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    terminal.show(compared, Console(file=buffer, width=width, highlight=False, markup=False, emoji=False))
+    lines = buffer.getvalue().splitlines()
+    heading = " ".join(lines[next(k for k, line in enumerate(lines) if "─" in line) - 2 :][:2])
+    assert max(len(line) for line in lines) <= width
+    assert ("latency" in heading) <= ("done" in heading and "success" in heading)
 
 
 def test_all_differences_fit_on_80_columns_too(compared, capsys):

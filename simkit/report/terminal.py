@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from simkit.catalogue import GUARDS
 from simkit.report import tables
 from simkit.report.words import MARKS, PLAIN_MARKS, harmless
 from simkit.stats import BETTER, OPEN, SAME, WORSE
@@ -29,8 +30,8 @@ _STYLES = {
     "mixed": "yellow",
     "not shown": "dim",
 }
-_FEWEST = ("success_rate", "latency_s.p95", "not_completed")
-_MOST_EXPECTATIONS = 6
+_TOGETHER = ("success_rate", "latency_s.p95", "not_completed")
+_MOST_EXPECTATIONS = 5
 _EARNED = {**tables.EARNED, "mixed": "mixed"}
 
 
@@ -148,7 +149,7 @@ def _table(out: Console, columns: Sequence[str]) -> Any:
 
 def _policies(out: Console, comparison: Comparison, marks: dict[str, str]) -> None:
     rows = tables.headline_rows(comparison)
-    first = max(12, min(26, max(len(harmless(policy)) for policy in comparison.policies) + 2))
+    first = max(12, min(26, max(len(harmless(policy)) for policy in comparison.policies)))
     chosen = _chosen(rows, comparison.primary, out.width - first, marks)
     table = _table(out, ["policy", *(_short_heading(row) for row in chosen)])
     for place, policy in enumerate(comparison.policies):
@@ -177,7 +178,7 @@ def _marked(cell: tables.Cell, marks: dict[str, str]) -> str:
 
 def _short_heading(row: tables.Row) -> str:
     """In two lines: what, and of it which part or in which unit."""
-    label = row.label.replace("runs not completed", "runs not done").replace("cost per verified run", "cost/verified")
+    label = row.label.replace("runs not completed", "not done").replace("cost per verified run", "cost/verified")
     words = label.split(" ")
     half = max(1, len(words) // 2)
     second = " ".join(words[half:]) + (f", {row.unit}" if row.unit and words[half:] else row.unit)
@@ -185,16 +186,21 @@ def _short_heading(row: tables.Row) -> str:
 
 
 def _chosen(rows: Sequence[tables.Row], primary: str, width: int, marks: dict[str, str]) -> list[tables.Row]:
-    """The columns that fit: the primary metric, latency with what it leaves out, then what tells policies apart."""
-    wanted = [row for row in rows if row.key == primary]
-    wanted += [row for row in rows if row.key in _FEWEST and row not in wanted]
-    wanted += [row for row in rows if row.telling and row not in wanted]
+    """The columns that fit: the primary metric, guards that tell policies apart, latency only together with what it leaves out, the rest."""
+    groups = [[row] for row in rows if row.key == primary]
+    groups += [[row] for row in rows if row.telling and row.key in GUARDS and row.key != primary]
+    together = [row for row in rows if row.key in _TOGETHER]
+    groups += [together, *([row] for row in rows if row.key == "success_rate")]
+    groups += [[row] for row in rows if row.telling and not row.key.startswith("latency_s")]
     kept: list[tables.Row] = []
-    for row in wanted:
-        heading = max(len(line) for line in _short_heading(row).split("\n"))
-        need = max(heading, *(len(_marked(cell, marks)) for cell in row.cells)) + 2
+    for group in groups:
+        new = [row for row in group if row not in kept]
+        need = 0
+        for row in new:
+            heading = max(len(line) for line in _short_heading(row).split("\n"))
+            need += max(heading, *(len(_marked(cell, marks)) for cell in row.cells)) + 3  # two of padding, one between
         if need <= width:
-            kept.append(row)
+            kept += new
             width -= need
     return [row for row in rows if row in kept]
 
