@@ -24,7 +24,7 @@ def test_a_run_is_its_log_and_tables_of_it() -> None:
     result = simkit.run(tiny(), policy="fifo")
     assert len(result.runs) == 80  # 20 people, 60 of the batch
     assert len(result.tasks) == 80  # of one task each
-    assert set(result.events["event"]) >= {"submitted", "started"}
+    assert set(result.events["event"]) >= {"RUN_SUBMITTED", "RUN_ADMITTED"}
     assert len(result.series) > 1
     assert result.summary().metrics["offered"] == 80
     assert "people-0" in result.explain("people-0")
