@@ -49,12 +49,12 @@ def test_what_an_instant_causes_at_once_follows_at_the_same_instant() -> None:
 def test_simpy_processes_and_events_run_unchanged() -> None:
     clock, log = Clock(), []
 
-    def worker(env: simpy.Environment, store: simpy.Store):  # noqa: ANN202
+    def worker(env: simpy.Environment, store: simpy.Store):
         while True:
             item = yield store.get()
             log.append((env.now, item))
 
-    def source(env: simpy.Environment, store: simpy.Store):  # noqa: ANN202
+    def source(env: simpy.Environment, store: simpy.Store):
         for item in "xy":
             yield env.timeout(10)
             yield store.put(item)
@@ -70,7 +70,7 @@ def test_simpy_processes_and_events_run_unchanged() -> None:
 def test_an_error_in_a_process_comes_out() -> None:
     clock = Clock()
 
-    def broken(env: simpy.Environment):  # noqa: ANN202
+    def broken(env: simpy.Environment):
         yield env.timeout(1)
         raise RuntimeError("broken loop")
 

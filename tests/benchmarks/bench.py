@@ -43,7 +43,10 @@ def draw_w1(size: int, load: float = 0.9) -> dict[str, Any]:
 def draw_w3(size: int) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     arrivals = np.cumsum(rng.exponential(1, size))
-    return {"arrivals": arrivals, "services": np.stack([rng.exponential(mean, size) for mean in (7.2, 3.4, 2.4)], axis=1)}
+    return {
+        "arrivals": arrivals,
+        "services": np.stack([rng.exponential(mean, size) for mean in (7.2, 3.4, 2.4)], axis=1),
+    }
 
 
 # --- the textbook: one generator process per job -----------------------------------------------------------
@@ -254,10 +257,15 @@ def measure_simkit(name: str, size: int) -> dict[str, Any]:
         from simkit.trace.build import chain
 
         drawn = draw_w3(size)
-        services = np.column_stack([np.zeros(size, dtype=np.int64), *(ns(drawn["services"][:, stage]) for stage in range(3))])
+        services = np.column_stack(
+            [np.zeros(size, dtype=np.int64), *(ns(drawn["services"][:, stage]) for stage in range(3))]
+        )
         trace = chain(ns(drawn["arrivals"]), services, ["gate", "a", "b", "c"])
         base = rss_mb()
-        policy = {"order": "fifo", "limits": [{"token_bucket": {"rate": "11/10s", "burst": 10, "by": "all", "pools": ["gate"]}}]}
+        policy = {
+            "order": "fifo",
+            "limits": [{"token_bucket": {"rate": "11/10s", "burst": 10, "by": "all", "pools": ["gate"]}}],
+        }
         log, spent, events = simkit_run(trace, {"gate": None, "a": 8, "b": 4, "c": 3}, policy)
         exact = [log.rows.start_ns[stage + 1 :: 4].tolist() for stage in range(3)] == heapq_w3(drawn)
     elif name == "chain":
@@ -271,7 +279,10 @@ def measure_simkit(name: str, size: int) -> dict[str, Any]:
     else:
         tenants = int(name.removeprefix("tenants_"))
         rng = np.random.default_rng(SEED)
-        trace = single({"arrivals": np.zeros(size), "services": rng.exponential(1, size)}, tenant=[f"t{n}" for n in rng.integers(0, tenants, size)])
+        trace = single(
+            {"arrivals": np.zeros(size), "services": rng.exponential(1, size)},
+            tenant=[f"t{n}" for n in rng.integers(0, tenants, size)],
+        )
         base = rss_mb()
         log, spent, events = simkit_run(trace, {"w": 8}, {"order": {"weighted_fair": {"by": "tenant"}}})
         exact = int((log.rows.end_ns < 0).sum()) == 0
@@ -305,7 +316,7 @@ def rss_mb() -> float:
 def apart(kind: str, name: str, size: int) -> dict[str, Any]:
     """One measurement in a process of its own."""
     command = [sys.executable, __file__, "--measure", kind, name, str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own script
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -332,12 +343,23 @@ def table(size: int, rounds: int) -> dict[str, Any]:
 
     def row(label: str, goal: str, found: dict[str, Any]) -> None:
         rows[label] = {**found, "goal": goal}
-        print(f"{label:44} {found['us_per_job']:8.2f} {found['ratio']:8.2f}  {goal:10} {'exact' if found['exact'] else 'WRONG'}", flush=True)
+        print(
+            f"{label:44} {found['us_per_job']:8.2f} {found['ratio']:8.2f}  {goal:10} {'exact' if found['exact'] else 'WRONG'}",
+            flush=True,
+        )
 
     print(f"{'':44} {'us/job':>8} {'ratio':>8}  {'goal':10}")
     for name in ("w1", "w2", "w3"):
-        row(f"{name.upper()}: times textbook SimPy", ">= 7" if name == "w3" else ">= 6", paired(("simkit", name), ("textbook", name), size, rounds))
-    row("W1 with signals and gates: times textbook", ">= 5", paired(("simkit", "gates"), ("textbook", "w1"), size, rounds))
+        row(
+            f"{name.upper()}: times textbook SimPy",
+            ">= 7" if name == "w3" else ">= 6",
+            paired(("simkit", name), ("textbook", name), size, rounds),
+        )
+    row(
+        "W1 with signals and gates: times textbook",
+        ">= 5",
+        paired(("simkit", "gates"), ("textbook", "w1"), size, rounds),
+    )
     for name, goal in (("w1", "<= 1.6"), ("w3", "<= 2.0")):
         found = paired(("simkit", name), ("heapq", name), size, rounds)
         row(f"{name.upper()}: cost in hand-written heapq loops", goal, {**found, "ratio": 1 / found["ratio"]})
@@ -345,10 +367,19 @@ def table(size: int, rounds: int) -> dict[str, Any]:
     row("W1 at load 1.2: cost at load 0.9", "<= 1.3", {**found, "ratio": 1 / found["ratio"]})
     for tenants in (1_000, 10_000):
         found = paired(("simkit", f"tenants_{tenants}"), ("simkit", "tenants_10"), size, rounds)
-        row(f"fair queueing, {tenants} tenants: cost at 10", "<= 2" if tenants == 10_000 else "", {**found, "ratio": 1 / found["ratio"]})
+        row(
+            f"fair queueing, {tenants} tenants: cost at 10",
+            "<= 2" if tenants == 10_000 else "",
+            {**found, "ratio": 1 / found["ratio"]},
+        )
     memory = apart("simkit", "chain", size)
     per_run = memory["rss_mb"] * 2**20 / size
-    rows["bytes per 3-task run"] = {"ratio": per_run, "goal": "<= 350", "exact": memory["exact"], "us_per_job": memory["cpu_s"] / size * 1e6}
+    rows["bytes per 3-task run"] = {
+        "ratio": per_run,
+        "goal": "<= 350",
+        "exact": memory["exact"],
+        "us_per_job": memory["cpu_s"] / size * 1e6,
+    }
     print(f"{'bytes per 3-task run above base':44} {memory['cpu_s'] / size * 1e6:8.2f} {per_run:8.0f}  {'<= 350':10}")
     return rows
 
