@@ -352,7 +352,7 @@ def test_what_is_undefined_about_an_expectation_is_told_beside_its_value():
     made = Made().policy("a", {"goodput_per_s": [1.0, 1.1]})
     judged = FakeJudgement("x at most 1", False, "a", value=2.0, note="undefined in 1 of 2 replications")
     (line,) = tables.expected(made.compared(expectations=[judged]))
-    assert line.value == "2, undefined in 1 of 2 replications"
+    assert line.value == "is 2, undefined in 1 of 2 replications"
 
 
 # --- terminal ----------------------------------------------------------------------------------------------

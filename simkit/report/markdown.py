@@ -65,7 +65,7 @@ def _expectations(comparison: Comparison) -> str:
         return ""
     head = tables.expectations_line(comparison)
     items = [
-        f"- {'✅' if line.ok else '❌'} {cell(line.text)}" + (f" (is {cell(line.value)})" if line.value else "")
+        f"- {'✅' if line.ok else '❌'} {cell(line.text)}" + (f" ({cell(line.value)})" if line.value else "")
         for line in lines
     ]
     return "\n".join([f"## Expectations: {cell(head)}", "", *items])

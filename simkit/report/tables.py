@@ -197,14 +197,14 @@ class Expected:
 
     text: str
     ok: bool
-    value: str  # "" for a control
+    value: str  # what it is, as a half sentence: "is 1.9 [1.6, 2.3]", "fails 1 of 1 ..."; may be ""
 
 
 def expected(comparison: Comparison) -> list[Expected]:
     """Expectations and controls in their order."""
     found = []
     for item in comparison.expectations:
-        value = harmless(item.shown) if item.kind == "expectation" else ""
+        value = f"is {harmless(item.shown)}" if item.kind == "expectation" else ""
         note = f"{value}, {harmless(item.note)}" if value and item.note else value or harmless(item.note)
         found.append(Expected(harmless(item.text, 300), bool(item.ok), note))
     return found

@@ -241,7 +241,7 @@ def _expectations(out: Console, comparison: Comparison) -> None:
             (
                 "✓" if line.ok else "✗",
                 "green" if line.ok else "bold red",
-                line.text + (f"  (is {line.value})" if line.value else ""),
+                line.text + (f"  ({line.value})" if line.value else ""),
             )
             for line in worst_first[:most]
         ],
