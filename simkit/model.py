@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 NS_PER_S = 1_000_000_000
+CHEAPEST = "cheapest"
+"""Instead of a tier's name, in policies: the tier with the lowest price that the platform has."""
 NEVER_NS = 2**62
 """A time later than any simulated time: 'no deadline', 'no patience'. About 146 years."""
 

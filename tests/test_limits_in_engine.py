@@ -222,3 +222,21 @@ def test_modes_follow_the_load_and_shape_what_is_admitted() -> None:
     assert not shed[~background].any()
     assert 0.9 < shed[background & (log.runs.arrival_ns < 30 * S)].mean() < 1
     assert not shed[-15:].any()
+
+
+def test_cheapest_means_the_tier_with_the_lowest_price_whatever_its_name() -> None:
+    """Three tiers at prices 1, 0.2 and 0.5; a downgrade to "cheapest" serves the task in the pool of the second, at half speed: 2 s become 4 s."""
+    from engine_harness import run, tasks_trace
+
+    from simkit.model import TierSpec
+
+    trace = tasks_trace(
+        {"arrival_s": 0, "deadline_s": 1, "tasks": [{"pool": "a", "service_s": 2, "tier": "big", "cost_usd": 1.0}]}
+    )
+    tiers = [TierSpec("big", "a"), TierSpec("tiny", "b", speed=0.5, price=0.2), TierSpec("mid", "c", price=0.5)]
+    downgrade = {"admission": [{"deadline_feasible": {"else": "downgrade", "tier": "cheapest"}}]}
+    log = run(trace, {"a": 1, "b": 1, "c": 1}, tiers=tiers, slots=downgrade)
+    assert log.names["pool"][log.rows.pool[0]] == "b"
+    assert log.rows.end_ns[0] == 4_000_000_000
+    assert log.rows.cost_usd[0] == 0.2
+    assert log.runs.downgraded[0]

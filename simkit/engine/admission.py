@@ -6,9 +6,10 @@ An answer is one of the six of `simkit.model.Verdict`. "No objection" from every
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simkit.model import NS_PER_S, Decision, Outcome, Verdict
+from simkit.model import CHEAPEST, NS_PER_S, Decision, Outcome, TierSpec, Verdict
 
 if TYPE_CHECKING:
     from simkit.engine.tables import Shape
@@ -138,7 +139,7 @@ class Door:
         """Serve tiered tasks by tier `name` where that is cheaper; the run's soundness follows the weakest tier used."""
         world = self._world
         rows, tiers = world.rows, world.platform.tiers
-        number = world.layout.tier_names.index(name)
+        number = _cheapest(tiers) if name == CHEAPEST else world.layout.tier_names.index(name)
         target = tiers[number]
         for row in range(submission.first_row, submission.first_row + submission.size):
             current = rows.tier[row]
@@ -173,3 +174,8 @@ class Door:
             calls = tuple(sorted((*calls, (new_api, 1))))
         slots = 1 if new_api >= 0 or old_api >= 0 else shape.slots
         return Shape(pool, slots, shape.others, calls, tier)
+
+
+def _cheapest(tiers: Sequence[TierSpec]) -> int:
+    """The number of the tier with the lowest price, the first declared of equal ones."""
+    return min(range(len(tiers)), key=lambda number: tiers[number].price)

@@ -127,7 +127,7 @@ class DeadlineFeasible(Admission):
     ready + `slack` > deadline. A run without a deadline passes. What is running is not counted (nobody knows what is left of it), and
     neither is work that later stages of admitted runs will queue, so the estimate is a lower bound under load; `slack` makes up for it.
 
-    Parameters: `else`: reject | downgrade (to `tier` and/or `width`, then admitted) | defer (asked again after `retry_after`, as long as
+    Parameters: `else`: reject | downgrade (to `tier`, a name or cheapest, and/or `width`, then admitted) | defer (asked again after `retry_after`, as long as
     the run could still make it through empty queues then; rejected otherwise). `slack`: duration. `retry_after`: for reject and defer.
 
     Complexity: O(pools on the path). Source: admission for EDF, which otherwise collapses in overload (the domino effect).

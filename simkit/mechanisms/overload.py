@@ -69,7 +69,7 @@ class Hysteresis(Overload):
     and APIs that have a limit (age: over all of them), or that of `pool` alone; ``utilisation`` is that of `pool`.
     `modes`: in order of severity, ``{name: {enter: x, leave: y}}`` in the signal's unit; both ascend from mode to mode (`leave` may repeat).
     `do`: per mode a list of actions; what milder modes do stays in force in graver ones. ``optional_width: fraction`` (of the optional
-    tasks that runs admitted now keep), ``tier: name``, ``only: [classes]`` and ``defer_for: duration`` (30 s unless given): the gravest mode's
+    tasks that runs admitted now keep), ``tier: name`` (or ``cheapest``), ``only: [classes]`` and ``defer_for: duration`` (30 s unless given): the gravest mode's
     counts; ``defer: [classes]`` and ``skip_verification: [classes]`` add up.
     `every`: time between samples. `dwell`: least time in a mode before it is left downwards. `smoothing`: weight of the past in an
     exponential average of the signal that starts at the first sample (0: none).

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simkit.mechanisms.base import Context, Mechanism, ParameterError
-from simkit.model import Rows, UsageError
+from simkit.model import CHEAPEST, Rows, UsageError
 
 Who = Mapping[str, bool | str | list[str]] | list[Mapping[str, bool | str | list[str]]]
 """Chosen rows: ``{class: incident}``, ``{tenant: [a, b]}``, ``{verifies: true}``; several keys of one mapping must all hold, a list of
@@ -97,7 +97,7 @@ def known_tier(context: Context, mechanism: Mechanism, name: str) -> bool:
     """Whether the platform has the tier. One without tiers is warned of (nothing to move there); raises UsageError when it has
     others only."""
     known = context.names["tier"]
-    if name in known:
+    if name in known or (name == CHEAPEST and known):
         return True
     if known:
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from simkit.documents import Document, Loc, Problem, choose, nearest, parsed
 from simkit.library import find
-from simkit.model import UsageError
+from simkit.model import CHEAPEST, UsageError
 from simkit.policy import Policy, Reference
 from simkit.scenario_document import (
     ApiDocument,
@@ -92,7 +92,11 @@ def misfits(policy: Policy, names: Names) -> list[Problem]:
     found = []
     for reference in policy.references:
         known = names.of(reference.kind)
-        if known is None or reference.name in known or (reference.kind == "tier" and not known):
+        if (
+            known is None
+            or reference.name in known
+            or (reference.kind == "tier" and (not known or reference.name == CHEAPEST))
+        ):
             continue
         if reference.kind in ("class", "tenant") and not _is_wrong(policy, reference, known):
             continue
