@@ -68,15 +68,22 @@ class RunResult:
 
         return explain(self.log, run_id)
 
+    @property
+    def _title(self) -> str:
+        header = self.log.header
+        name = header.get("scenario", "simulation")
+        return f"{name} under {header['policy']}, seed {header['seed']}, replication {header['replication']}"
+
+    def __repr__(self) -> str:
+        return f"<RunResult of {self._title}>"
+
     def _repr_html_(self) -> str:
         from html import escape
 
         import pandas as pd
 
-        header = self.log.header
         table = pd.Series(self.summary().metrics, name="value").to_frame()
-        title = f"{header.get('scenario', 'simulation')} under {header['policy']}, seed {header['seed']}, replication {header['replication']}"
-        return f"<p>{escape(title)}</p>{table.to_html(float_format=lambda value: f'{value:.4g}')}"
+        return f"<p>{escape(self._title)}</p>{table.to_html(float_format=lambda value: f'{value:.4g}')}"
 
 
 def run(

@@ -274,10 +274,15 @@ class Comparison:
 
     @property
     def plot(self) -> Plots:
-        """Figures: ``comparison.plot.latency()`` and its like return matplotlib figures."""
+        """The charts of the report: ``comparison.plot.latency()`` and its like, which a notebook shows and ``.save(path)`` writes."""
         from simkit.report.figures import Plots
 
         return Plots.of(self)
+
+    def __repr__(self) -> str:
+        # all results would be megabytes, and a notebook keeps this text beside the page
+        policies = ", ".join(self.policies)
+        return f"<Comparison of {policies} on {self.scenario}, {self.replications} replications, seed {self.seed}>"
 
     def _repr_html_(self) -> str:
         from simkit.report.html import fragment

@@ -28,6 +28,9 @@ class Chart:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    def __repr__(self) -> str:
+        return f"<Chart {self.name}: {self.title}>"
+
     def _repr_html_(self) -> str:
         from simkit.report.html import chart_fragment
 
