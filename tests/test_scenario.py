@@ -117,6 +117,9 @@ CASES: list[tuple[str, str, list[str]]] = [
     ("margin: 5%", "margin: 5", ["5\n -> found 5, expected a fraction from 0 to 1 such as 15% or 0.15 [margin]"]),
     ("replications: 4", "replications: 0", ["0 -> found 0, expected a whole number of 1 or more [replications]"]),
     ("background: {starved_after: 30m}", "backgrund: {starved_after: 30m}", ["backgrund -> there is no class 'backgrund', did you mean 'background'? [classes.backgrund]"]),
+    ("primary: success_rate", "primary: goodput_pers", ["goodput_pers -> there is no metric 'goodput_pers', did you mean 'goodput_per_s'? [primary]"]),
+    ("primary: success_rate", "primary: wait_s.p95[class=backgrund]", ["wait_s.p95[ -> there is no class 'backgrund', did you mean 'background'? [primary]"]),
+    ("primary: success_rate", "primary: wait_s.p95[of=b]", ["wait_s.p95[ -> 'wait_s.p95[of=b]' names no metric: expected for example latency_s.p95 or latency_s.p95[class=interactive] [primary]"]),
     # the platform
     ("gpu: {slots: 8}", "gpu: {slot: 8}", ["gpu -> the key 'slots' is missing [platform.pools.gpu.slots]", "slot -> unknown key 'slot', did you mean 'slots'? [platform.pools.gpu.slot]"]),
     ("gpu: {slots: 8}", "gpu: {slots: yes}", ["yes -> found 'yes', expected a whole number of 1 or more, or unlimited [platform.pools.gpu.slots]"]),
@@ -188,6 +191,8 @@ CASES: list[tuple[str, str, list[str]]] = [
     ("policy: inline, at_most", "policy: inlne, at_most", ["inlne -> there is no policy 'inlne', did you mean 'inline'? [expect.0.policy]"]),
     ("at_most: 500", "at_most: 500, at_least: 3", ["{metric: latency -> found 2 bounds, expected exactly one of at_most, at_least, equals, better_than [expect.0]"]),
     ("better_than: fifo", "better_than: inline", ["inline, by -> policy 'inline' cannot be better than itself [expect.1.better_than]"]),
+    ("metric: latency_s.p95", "metric: latencys.p95", ["latencys -> there is no metric 'latencys.p95', did you mean 'latency_s'? [expect.0.metric]"]),
+    ("metric: success_rate", "metric: offered", ["offered -> 'offered' has no better and worse: use at_least, at_most or equals [expect.1.metric]"]),
     ("at_most: 500", "at_most: 500, tolerance: 1", ["1} -> tolerance goes with equals [expect.0.tolerance]"]),
 ]  # fmt: skip
 

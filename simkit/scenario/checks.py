@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from simkit.catalogue import METRICS, direction, split_key
 from simkit.documents import Document, Loc, Problem, choose, nearest, parsed
 from simkit.library import find
 from simkit.model import CHEAPEST, UsageError
@@ -21,6 +22,7 @@ from simkit.scenario_document import (
     PoolDocument,
     TierDocument,
 )  # fmt: skip
+from simkit.stats import NEUTRAL
 from simkit.trace.workload import RecordedSpec, SourceSpec, TaskSpec
 from simkit.units import parse_duration
 
@@ -153,6 +155,7 @@ class Checks:
         self._check_faults()
         self._check_clients()
         self._check_policies()
+        self._check_primary()
         self._check_expectations()
         return self.problems
 
@@ -415,6 +418,7 @@ class Checks:
             if not isinstance(raw, Mapping):
                 continue
             loc: Loc = ("expect", number)
+            self._check_metric((*loc, "metric"), raw.get("metric"), is_compared="better_than" in raw)
             for key in ("policy", "better_than"):
                 self._refer_to_policy((*loc, key), raw.get(key))
             where = raw.get("where")
@@ -424,6 +428,31 @@ class Checks:
             line = parsed(ExpectDocument, raw)
             if line is not None and line.policy is not None and line.policy == line.better_than:
                 self._complain((*loc, "better_than"), f"policy {line.policy!r} cannot be better than itself")
+
+    def _check_primary(self) -> None:
+        primary = self._data.get("primary")
+        if not isinstance(primary, str):
+            return
+        try:
+            metric, where = split_key(primary)
+        except UsageError as error:
+            self._complain(("primary",), str(error))
+            return
+        self._check_metric(("primary",), metric)
+        classes, tenants = self._who()
+        kinds: dict[str, Known | None] = {"class": classes, "tenant": tenants, "pool": self._places}
+        for kind, name in where.items():
+            self._refer(("primary",), "pool or api" if kind == "pool" else kind, name, kinds[kind])
+
+    def _check_metric(self, loc: Loc, metric: Any, *, is_compared: bool = False) -> None:
+        """The head of ``latency_s.p95``: the parts that there are come from the results."""
+        if not isinstance(metric, str):
+            return
+        head = metric.split(".", maxsplit=1)[0]
+        if head not in METRICS:
+            self._complain(loc, f"there is no metric {metric!r}{nearest(head, METRICS)}")
+        elif is_compared and direction(metric) == NEUTRAL:
+            self._complain(loc, f"{metric!r} has no better and worse: use at_least, at_most or equals")
 
 
 def _duration(value: Any) -> int | None:
