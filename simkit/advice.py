@@ -196,11 +196,26 @@ def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
+def _of_a_recording(comparison: Comparison) -> str:
+    """A recording is one sample of the traffic: replaying it again adds nothing, and an interval without width must not pass for certainty."""
+    count = comparison.replications
+    alike = all(
+        len({summary.metrics[name] for summary in own if not math.isnan(summary.metrics[name])}) <= 1
+        for own in comparison.results.values()
+        for name in own[0].metrics
+    )
+    if count > 1 and alike:
+        return f"All {count} replications are the same replay of one recording: the intervals show nothing. Try other recordings before you decide."
+    return "This is one recording: try others before you decide."
+
+
 def _caution(comparison: Comparison, chosen: str, best: str, left: Sequence[str]) -> str:
     """What the choice costs: guards on which another policy is shown to be better; and how little few replications show."""
     notes = []
     count = comparison.replications
-    if len(comparison.policies) > 1 and count < _FEWEST_TESTED:
+    if comparison.details.get("is_recorded"):
+        notes.append(_of_a_recording(comparison))
+    elif len(comparison.policies) > 1 and count < _FEWEST_TESTED:
         notes.append(
             f"{'One replication is' if count == 1 else f'{count} replications are'} a first impression: run ten before you decide."
         )

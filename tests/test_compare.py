@@ -382,6 +382,16 @@ def test_few_replications_recommend_by_the_margin_and_say_that_they_show_little(
     assert made.compared().recommendation.policy == "richer"
 
 
+def test_a_recording_replayed_again_is_not_taken_for_evidence():
+    made = Made().policy("plain", {"goodput_per_s": [4.0] * 10}).policy("rich", {"goodput_per_s": [5.0] * 10})
+    often, once = made.compared(), made.compared()
+    often.details["is_recorded"] = once.details["is_recorded"] = True
+    once.replications = 1
+    assert "All 10 replications are the same replay of one recording" in often.recommendation.caution
+    assert once.recommendation.caution == "This is one recording: try others before you decide."
+    assert "recording" not in made.compared().recommendation.caution
+
+
 def test_a_tie_that_is_not_settled_is_called_so():
     noisy = [value + 0.4 * (-1) ** k for k, value in enumerate(BASE)]
     made = (

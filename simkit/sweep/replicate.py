@@ -181,6 +181,7 @@ def details_of(replications: Sequence[Replication], scenario: Scenario) -> dict[
     """Versions and digests for a comparison's `details`."""
     return {
         "versions": replications[0].versions if replications else {},
+        "is_recorded": scenario.recorded is not None,
         "digests": {
             "scenario": scenario.digest,
             "policies": {policy.name: policy.digest for policy in scenario.policies},
