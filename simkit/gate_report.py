@@ -91,6 +91,8 @@ def as_text(result: GateResult) -> str:
     ]
     if result.not_comparable:
         lines.append(f"  not comparable: {result.not_comparable}")
+    elif result.missing:
+        lines.append(f"  no metric is compared: there is no baseline {result.baseline}")
     if result.lines:
         lines.append(f"  against {result.baseline}: {_tally(result.lines)}")
     lines += [f"    {line.outcome:12} {line.policy} {line.metric}: {line.shown}" for line in _telling(result.lines)]

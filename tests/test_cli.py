@@ -449,7 +449,9 @@ def test_the_gate_from_nothing_to_a_regression(simkit: Simkit, tiny: Path) -> No
     first = simkit(*gate)
     assert (first.code, first.out.splitlines()[0]) == (0, "tiny: passed")
     assert "there is no baseline reports/baseline/tiny.json: store one with `simkit check tiny --update`" in first.err
-    assert simkit(*gate, "--require-baseline").code == 4
+    assert "no metric is compared: there is no baseline reports/baseline/tiny.json" in first.out  # also with --quiet
+    required = simkit(*gate, "--require-baseline")
+    assert (required.code, required.out.splitlines()[0]) == (4, "tiny: could not be judged")
     assert simkit(*gate, "--update").code == 0
     same = simkit(*gate, "--require-baseline", "--junit", "gate.xml")
     assert same.code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,6 +65,8 @@ def check(
         if junit is not None:
             gate_report.write_junit_error(loaded.name, str(error), junit)
         raise
+    if require_baseline and result.missing:
+        result = replace(result, not_comparable="there is no baseline, and one is required")
     if junit is not None:
         gate_report.write_junit(result, junit, loaded.path)
     gate_report.append_step_summary(result)
