@@ -324,6 +324,11 @@ def test_metrics_that_are_zero_everywhere_are_left_out_and_partly_undefined_ones
     assert "undefined in 1 of 2" in rows["latency_s.p95"].cells[1].note
 
 
+def test_that_nothing_succeeds_is_shown():
+    rows = tables.headline_rows(Made().policy("a", {"goodput_per_s": [0.0, 0.0], "success_rate": [0.0, 0.0]}).compared())
+    assert [(row.key, row.cells[0].text) for row in rows][:2] == [("goodput_per_s", "0"), ("success_rate", "0%")]
+
+
 def test_a_report_of_one_policy_in_one_replication_without_logs_says_what_it_cannot(tmp_path):
     only = Made().policy("a", {"goodput_per_s": [1.0]}).compared()
     page = html.page(only)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simkit.catalogue import CLASS_HEADLINES, digits, entry, shown, split_key, unit_of, words
+from simkit.catalogue import CLASS_HEADLINES, digits, direction, entry, shown, split_key, unit_of, words
 from simkit.report.words import harmless, percent, percent_range, spread_text, value_text
-from simkit.stats import BETTER, WORSE, Difference, Estimate, estimate
+from simkit.stats import BETTER, HIGHER, WORSE, Difference, Estimate, estimate
 
 if TYPE_CHECKING:
     from simkit.advice import Rung
@@ -47,7 +47,7 @@ class Row:
 
 def headline_rows(comparison: Comparison) -> list[Row]:
     """The headline metrics over everything, beside them the runs that latency knows nothing of. What nobody has is left out, and what is 0
-    everywhere."""
+    everywhere, unless more of it were better."""
     verdicts = {(item.policy, item.key): item for item in comparison.differences()}
     rows = [_row(comparison, key, {}, verdicts) for key in comparison.headlines]
     found = [row for row in rows if row is not None]
@@ -76,8 +76,9 @@ def _row(
     found = [comparison.metric(policy, metric, place) for policy in comparison.policies]
     if all(math.isnan(item.mean) for item in found):
         return None
-    if key != comparison.primary and all(set(item.values) <= {0.0} for item in found):
-        return None
+    is_zero = all(set(item.values) <= {0.0} for item in found)
+    if is_zero and key != comparison.primary and direction(metric) != HIGHER:
+        return None  # nothing of what is bad; nothing of what is good is news
     full = key if inner or not where else key + "".join(f"[{kind}={name}]" for kind, name in where.items())
     cells = [
         _cell(metric, item, verdicts.get((policy, full)))

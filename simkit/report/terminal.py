@@ -169,7 +169,7 @@ def _policies(out: Console, comparison: Comparison, marks: dict[str, str]) -> No
         _say(out, legend, style="dim")
     left = len(rows) - len(chosen)
     if left > 0:
-        _say(out, f"{left} more metrics are in the report.", style="dim")
+        _say(out, f"{left} more {'metric is' if left == 1 else 'metrics are'} in the report.", style="dim")
 
 
 def _marked(cell: tables.Cell, marks: dict[str, str]) -> str:
