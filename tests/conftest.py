@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from simkit.mechanisms import base, load_builtin
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,6 +35,16 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "SIMKIT_DEBUG", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture(autouse=True)
+def own_registry() -> Iterator[None]:
+    """Mechanisms that a test registers are gone after it."""
+    load_builtin()
+    before = dict(base._REGISTRY)
+    yield
+    base._REGISTRY.clear()
+    base._REGISTRY.update(before)
 
 
 @pytest.fixture
