@@ -325,7 +325,9 @@ def test_metrics_that_are_zero_everywhere_are_left_out_and_partly_undefined_ones
 
 
 def test_that_nothing_succeeds_is_shown():
-    rows = tables.headline_rows(Made().policy("a", {"goodput_per_s": [0.0, 0.0], "success_rate": [0.0, 0.0]}).compared())
+    rows = tables.headline_rows(
+        Made().policy("a", {"goodput_per_s": [0.0, 0.0], "success_rate": [0.0, 0.0]}).compared()
+    )
     assert [(row.key, row.cells[0].text) for row in rows][:2] == [("goodput_per_s", "0"), ("success_rate", "0%")]
 
 
